@@ -57,7 +57,7 @@ def swapped():
 class Given:
     """A program of the user's, which runs in this folder."""
 
-    size, env, flash_size, folder = "given", {}, f"{SWAP_MIB}M", Path.cwd()
+    size, env, flash_size, cwd = "given", {}, f"{SWAP_MIB}M", Path.cwd()
 
     def __init__(self, words, ram_mib):
         self.words, self.ram_mib = words, {self.size: ram_mib}
@@ -68,7 +68,7 @@ class Given:
 
 
 def mebibytes(text):
-    """A size as `flashvm run --ram` takes it."""
+    """A size such as 96M or 1G, in MiB."""
     found = re.fullmatch(r"([0-9]+)([MG])", text)
     if not found or int(found[1]) == 0:
         raise argparse.ArgumentTypeError(f"'{text}' is no size: write 96M or 1G")
@@ -98,7 +98,7 @@ class Bench:
             balance.start()
         before, start, cpu = swapped(), time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
         child = subprocess.Popen(
-            [str(word) for word in words], cwd=program.folder if isinstance(program, Given) else work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            [str(word) for word in words], cwd=getattr(program, "cwd", work), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env=programs.environment(program, work), start_new_session=True,
             preexec_fn=group.join if group else None)
         try:

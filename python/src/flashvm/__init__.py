@@ -1,10 +1,11 @@
 """More memory than RAM for Python programs, and page replacement on traces.
 
 `run` starts a program with its memory on flash, within a budget of RAM; ``python -m flashvm run --ram 2G script.py``
-does so from a shell. Inside a run, or after `start` in a process that runs already, `empty`, `zeros`, `full` and `from_file` make arrays in managed memory, `memory` lets numpy
-make them there, `advise` tells the pager what an array is for, `stats` and `watch` say what paging costs; in IPython ``%load_ext flashvm``
-has ``%%flashvm`` say so for a cell. `heap` keeps dicts, lists and arrays in a file, which outlive the program. `sim` runs
-replacement policies over traces of memory references.
+does so from a shell. Inside a run, or after `start` in a process that runs already, `empty`, `zeros`, `full` and
+`from_file` make arrays in managed memory, `memory` lets numpy make them there, `advise` tells the pager what an array is
+for, `stats` and `watch` say what paging costs; in IPython ``%load_ext flashvm`` has ``%%flashvm`` say so for a cell.
+`heap` keeps dicts, lists and arrays in a file, which outlive the program. `sim` runs replacement policies over traces of
+memory references.
 
 Nothing is loaded before it is used: importing this package costs next to nothing.
 """

@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 from ._errors import Error
 
+#: How a process gets a pager that needs no privilege, for messages.
+COMMAND = "start it with python -m flashvm run --ram SIZE script.py"
 _NO_RUN = (
-    "this process does not run under flashvm: start it with python -m flashvm run --ram SIZE script.py, or call "
-    "flashvm.start(SIZE) first, which needs CAP_SYS_PTRACE"
+    f"this process does not run under flashvm: {COMMAND}, or call flashvm.start(SIZE) first, which needs CAP_SYS_PTRACE"
 )
 #: The numbers of ``madvise``, and the functions for pins.
 _MADVISE = {"willneed": 3, "cold": 20, "pageout": 21}

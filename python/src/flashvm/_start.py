@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import tempfile
@@ -14,9 +13,7 @@ from ._command import command
 from ._errors import Error, Refused
 from ._options import arguments
 
-_HOW = "start it with python -m flashvm run --ram SIZE script.py"
-
-_lock = threading.Lock()
+_lock = threading.RLock()
 #: The budget that `start` was called with.
 _asked: str | int | None = None
 
@@ -29,11 +26,12 @@ def ensure(ram: str | int) -> None:
     Error
         If this process has a pager with another budget.
     """
-    if not _inside.has_pager():
-        start(ram)
-    elif ram != _asked:
-        budget = _inside.stats()["budget_bytes"]
-        raise Error(f"ram={ram!r}: this process has a pager with a budget of {budget} bytes already: leave it out")
+    with _lock:
+        if not _inside.has_pager():
+            start(ram)
+        elif ram != _asked:
+            budget = _inside.stats()["budget_bytes"]
+            raise Error(f"ram={ram!r}: this process has a pager with a budget of {budget} bytes already: leave it out")
 
 
 def start(ram: str | int | None = None, **options: str | int | float | bool | os.PathLike[str] | None) -> None:
@@ -75,47 +73,49 @@ def start(ram: str | int | None = None, **options: str | int | float | bool | os
     with _lock:
         if _inside.has_pager():
             raise Error("this process has a pager already: leave flashvm.start out")
-        # The door stays open until this process and its forked children have ended: then the run ends.
-        place, address, door = _serve(arguments({"ram": ram, "quiet": True, **options}))
+        words = [os.fspath(command()), "serve", *arguments({"ram": ram, "quiet": True, **options})]
+        theirs, door = os.pipe()
         try:
-            # Global, so that subinterpreters find the pager, too. The C library's functions stay before its own.
-            library = ctypes.CDLL(place, ctypes.RTLD_GLOBAL, use_errno=True)
-            library.flashvm_join.restype = ctypes.c_char_p
-            library.flashvm_join.argtypes = [ctypes.c_char_p]
-            refused = library.flashvm_join(address.encode())
-        except OSError as error:
-            os.close(door)
-            raise Error(f"this process cannot load the pager ({error}): {_HOW}") from error
-        if refused:
-            os.close(door)
-            raise Error(f"{refused.decode(errors='replace')}: {_HOW}")
-        _inside.use(library)
-        _asked = ram
-
-
-def _serve(words: list[str]) -> tuple[str, str, int]:
-    """Start ``flashvm serve``: the path of the object, the address of the run, and the descriptor that keeps it open."""
-    theirs, door = os.pipe()
-    out, told = os.pipe()
-    with tempfile.TemporaryDirectory(prefix="flashvm-") as folder, contextlib.ExitStack() as ours:
-        ours.callback(os.close, out)
-        refusal = Path(folder, "refusal")
-        program = os.fspath(command())
-        try:
-            actions = [(os.POSIX_SPAWN_DUP2, theirs, 0), (os.POSIX_SPAWN_DUP2, told, 1)]
-            environment = {**os.environ, "FLASHVM_REFUSAL": str(refusal)}
-            child = os.posix_spawn(program, [program, "serve", *words], environment, file_actions=actions)
-        except OSError:
+            library = _join(*_serve(words, theirs))
+        except BaseException:
             os.close(door)
             raise
         finally:
             os.close(theirs)
+        # The door stays open until this process and its forked children have ended: then the run ends.
+        _inside.use(library)
+        _asked = ram
+
+
+def _serve(words: list[str], stdin: int) -> tuple[str, str]:
+    """Start ``flashvm serve``: the path of the object, and the address of the run."""
+    out, told = os.pipe()
+    with tempfile.TemporaryDirectory(prefix="flashvm-") as folder, open(out, "rb") as lines:
+        refusal = Path(folder, "refusal")
+        try:
+            actions = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, told, 1)]
+            environment = {**os.environ, "FLASHVM_REFUSAL": str(refusal)}
+            child = os.posix_spawn(words[0], words, environment, file_actions=actions)
+        finally:
             os.close(told)
         _, status = os.waitpid(child, 0)
         if status == 0:
-            with open(out, "rb", closefd=False) as lines:
-                place, address = lines.read().decode().splitlines()
-            return place, address, door
-        os.close(door)
+            place, address = lines.read().decode().splitlines()
+            return place, address
         said = refusal.read_text(errors="replace").strip() if refusal.exists() else "flashvm serve has ended without a word"
         raise Refused(said, os.waitstatus_to_exitcode(status))
+
+
+def _join(place: str, address: str) -> ctypes.CDLL:
+    """Load the object, and let it join the run."""
+    try:
+        # Global, so that subinterpreters find the pager, too. The C library's functions stay before its own.
+        library = ctypes.CDLL(place, ctypes.RTLD_GLOBAL, use_errno=True)
+    except OSError as error:
+        raise Error(f"this process cannot load the pager ({error}): {_inside.COMMAND}") from error
+    library.flashvm_join.restype = ctypes.c_char_p
+    library.flashvm_join.argtypes = [ctypes.c_char_p]
+    refused = library.flashvm_join(address.encode())
+    if refused:
+        raise Error(f"{refused.decode(errors='replace')}: {_inside.COMMAND}")
+    return library

@@ -197,9 +197,10 @@ A configuration file has the same names as keys:
   zero-sharing = \"on\"";
 
 const SERVE_EXAMPLES: &str = "\
-Libraries start it: in Python, flashvm.start(\"2G\") does. It writes two lines to standard output, the
-object that a process loads and the address that it gives to flashvm_join, and goes into the
-background. It ends when standard input has ended and no process of the run is left.
+Libraries start this command: in Python, flashvm.start(\"2G\") does. The command writes two lines to
+standard output: the object that a process loads, and the address that the process passes to
+flashvm_join. Then it goes into the background, until standard input has ended and no process of
+the run is left.
 
 Example:
   sleep 60 | flashvm serve --ram 64M";

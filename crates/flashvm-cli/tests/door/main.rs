@@ -12,6 +12,7 @@ mod devices;
 mod documents;
 mod flash;
 mod programs;
+mod serve;
 mod sim;
 
 use children::Bounded as _;

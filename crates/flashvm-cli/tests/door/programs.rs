@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
 /// The user "nobody": without any privilege.
-const NOBODY: u32 = 65534;
+pub(super) const NOBODY: u32 = 65534;
 
 /// The smallest file that passes for an ELF program with this class and interpreter.
 fn elf(class: u8, machine: u16, interpreter: Option<&[u8]>) -> Vec<u8> {
@@ -162,7 +162,7 @@ fn copy(from: &str, to: &Path) {
 }
 
 /// A copy of the command that every user can reach, and a folder of the user nobody. The command needs no other file.
-fn for_nobody() -> (tempfile::TempDir, PathBuf) {
+pub(super) fn for_nobody() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a folder for the test");
     let command = folder.path().join("flashvm");
     copy(FLASHVM, &command);

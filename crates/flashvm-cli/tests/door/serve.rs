@@ -1,51 +1,23 @@
 //! `flashvm serve`: what it tells, when it ends, what it refuses. The Python package's tests join it.
 
-#[path = "support/children.rs"]
-#[allow(
-    dead_code,
-    reason = "shared by all test programs; this one takes a part"
-)]
-mod children;
-
-use children::Bounded as _;
-use std::io::Write as _;
+use super::programs::{NOBODY, for_nobody};
+use super::{FLASHVM, flashvm, folder, is_root, refused, skipped};
+use crate::children::{self, Bounded as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-const FLASHVM: &str = env!("CARGO_BIN_EXE_flashvm");
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn skipped(test: &str, lacking: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {lacking}");
-}
-
-fn serve(args: &[&str]) -> Output {
-    let mut command = children::command(FLASHVM);
-    command.arg("serve").args(args).stdin(Stdio::null());
-    command.output_in_time().expect("the command")
-}
-
-#[track_caller]
-fn refused(output: &Output, named: &[&str]) {
-    let line = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{line}");
-    assert!(output.stdout.is_empty());
-    assert_eq!(line.matches('\n').count(), 1, "{line:?}");
-    for name in named {
-        assert!(line.contains(name), "{line:?} does not name {name:?}");
-    }
-}
 
 /// It tells where processes join, and stays in the background until its standard input ends.
 #[test]
 fn it_stays_until_its_input_ends() {
     let test = "it_stays_until_its_input_ends";
-    if !rustix::process::geteuid().is_root() {
+    if !is_root() {
         return skipped(test, "handler mode needs CAP_SYS_PTRACE");
     }
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let folder = folder();
     let stats = folder.path().join("stats.json");
     let mut command = children::command(FLASHVM);
     command
@@ -83,47 +55,43 @@ fn it_stays_until_its_input_ends() {
 
 #[test]
 fn bad_values_are_refused_before_it_goes_into_the_background() {
-    refused(&serve(&["--ram", "much"]), &["'much'"]);
+    refused(&flashvm(&["serve", "--ram", "much"]), 2, &["'much'"]);
     refused(
-        &serve(&["--ram", "16M", "--fault", "inline"]),
+        &flashvm(&["serve", "--ram", "16M", "--fault", "inline"]),
+        2,
         &["--fault", "flashvm run"],
     );
     refused(
-        &serve(&["--ram", "16M", "--select", "all"]),
+        &flashvm(&["serve", "--ram", "16M", "--select", "all"]),
+        2,
         &["--select", "leave it out"],
     );
     refused(
-        &serve(&["--ram", "16M", "--granularity", "512"]),
+        &flashvm(&["serve", "--ram", "16M", "--granularity", "512"]),
+        2,
         &["--granularity 512"],
     );
     refused(
-        &serve(&["--ram", "16M", "--flash", "/nowhere"]),
+        &flashvm(&["serve", "--ram", "16M", "--flash", "/nowhere"]),
+        2,
         &["/nowhere"],
     );
-    refused(&serve(&["--ram", "16M", "true"]), &["'true'"]);
+    refused(&flashvm(&["serve", "--ram", "16M", "true"]), 2, &["'true'"]);
 }
 
 #[test]
 fn without_the_capability_the_other_way_is_named() {
     let test = "without_the_capability_the_other_way_is_named";
-    if !rustix::process::geteuid().is_root() {
+    if !is_root() {
         return skipped(test, "only root can be somebody else");
     }
-    // A copy that all users can reach, whatever the permissions of the build's folder.
-    let folder = tempfile::tempdir().expect("a folder");
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), open).expect("a folder of ours");
-    let copy = folder.path().join("flashvm");
-    std::fs::copy(FLASHVM, &copy).expect("a copy");
+    let (_folder, copy) = for_nobody();
     let mut command = children::command(&copy);
     command.args(["serve", "--ram", "16M"]).stdin(Stdio::null());
-    let output = command
-        .uid(65534)
-        .gid(65534)
-        .current_dir("/")
-        .output_in_time();
+    let output = command.uid(NOBODY).gid(NOBODY).output_in_time();
     refused(
         &output.expect("the command"),
+        2,
         &["CAP_SYS_PTRACE", "or start the program with flashvm run"],
     );
 }
