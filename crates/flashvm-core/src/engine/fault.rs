@@ -205,8 +205,8 @@ impl<C: ClusterSource> Engine<C> {
         self.set_state(page, PageState::Mapped);
         self.policy.touched(page, access);
         let clean = !self.table.has(page, Flag::Dirty);
-        // A move would make the page writable, and the engine would no longer know that it is clean.
-        let protect = clean && !self.may_store(page, access);
+        // A move would make the page writable, and the engine would no longer know that it is clean, or when it is stored to.
+        let protect = (clean || self.write_bits) && !self.may_store(page, access);
         self.table.put(page, Flag::Protected, protect);
         let dropped_later = self.leaves_copy(page, actions);
         actions.push(match dropped_later || protect {
@@ -237,7 +237,7 @@ impl<C: ClusterSource> Engine<C> {
         // Stores matter if the page has a clean copy: one that is being written, or one from before a scan.
         let clean = !self.table.has(page, Flag::Dirty);
         let writing = self.table.state(page) == PageState::Writing;
-        let protect = (writing || clean) && !self.may_store(page, access);
+        let protect = (writing || clean || self.write_bits) && !self.may_store(page, access);
         self.use_prefetched(page);
         self.table.put(page, Flag::Protected, protect);
         self.set_state(page, PageState::Overtaken);

@@ -71,6 +71,8 @@ pub struct Engine<C> {
     protects: bool,
     copies_back: bool,
     first_stores: FirstStores,
+    /// Whether the policy is told of stores to dirty pages ([`Policy::has_write_bits`]).
+    write_bits: bool,
     kept: KeptObjects,
     limit: u32,
     table: PageTable,
@@ -188,6 +190,7 @@ impl<C: ClusterSource> Engine<C> {
         swap.keep_emptied(discards.are_sent());
         let context = PolicyContext::of_pages(pages);
         let policy = settings.policy.build(&context, frames);
+        let write_bits = policy.has_write_bits();
         let first_store = if shadow && policy.ignores_stores() {
             settings.first_store
         } else {
@@ -206,6 +209,7 @@ impl<C: ClusterSource> Engine<C> {
             clusters,
             policy,
             first_stores: FirstStores::new(first_store),
+            write_bits,
             kept: KeptObjects::default(),
             prefetcher: settings
                 .prefetcher

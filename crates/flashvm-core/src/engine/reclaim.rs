@@ -436,10 +436,15 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Frames that will be available once all leaving pages have left.
     pub(super) fn headed_for(&self) -> u32 {
-        let leaving = u32::try_from(self.fresh.len()).expect("a count of pages");
-        let coming = self.standby.len() + self.condemned.len() + self.cleaning_pages + leaving;
+        let coming =
+            self.standby.len() + self.condemned.len() + self.cleaning_pages + self.fresh_pages();
         let coming = coming.saturating_sub(self.shared_leaving);
         (self.limit + coming).saturating_sub(self.charged())
+    }
+
+    /// Pages whose move into the shadow is not known yet.
+    fn fresh_pages(&self) -> u32 {
+        u32::try_from(self.fresh.len()).expect("a count of pages")
     }
 
     /// Reclaim ahead of need stops at this number of available frames.
@@ -470,17 +475,14 @@ impl<C: ClusterSource> Engine<C> {
             self.freeing = false;
         }
         // A run of writes is not continued page by page while it is under way: what it frees counts as available, unless
-        // the limit was lowered.
-        let (ahead, is_written) = match self.collects_runs() && self.charged() <= self.limit {
-            true => (
-                self.headed_for(),
-                self.condemned.len() == 0 && self.fresh.is_empty(),
-            ),
-            false => (self.available(), true),
+        // the limit was lowered. A run that is not whole is not due while half of the reserve is there without it.
+        let (ahead, unwritten) = match self.collects_runs() && self.charged() <= self.limit {
+            true => (self.headed_for(), self.condemned.len() + self.fresh_pages()),
+            false => (self.available(), 0),
         };
         if ahead < self.mark_low() {
             self.reclaiming = true;
-        } else if ahead >= self.mark_high() && is_written {
+        } else if ahead >= self.mark_high() && ahead.saturating_sub(unwritten) >= self.mark_low() {
             self.reclaiming = false;
             self.propose_refused_again();
         }

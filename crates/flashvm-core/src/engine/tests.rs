@@ -138,6 +138,39 @@ fn a_read_maps_zeros_protected_and_the_first_store_is_reported() {
     assert_eq!(rig.engine.counters().faults_zero, 1);
 }
 
+/// CRAW, VI.B.
+#[test]
+fn a_policy_with_write_bits_is_told_of_a_store_to_a_dirty_page() {
+    let page = PageId(0);
+    let protected = vec![copy_of(0, true), drop_of(0)];
+    let cases = [
+        (PolicyKind::Craw, protected, Action::Unprotect { page }),
+        (
+            PolicyKind::Fifo,
+            vec![Action::Restore { page }],
+            Action::Wake { page },
+        ),
+    ];
+    for (policy, loaded, stored) in cases {
+        let policy = policy.into();
+        let mut rig = rig(
+            4,
+            Settings {
+                policy,
+                ..settings()
+            },
+            true,
+        );
+        for page in 0..4 {
+            rig.fault(page, Write);
+        }
+        rig.tell(Event::Reclaim);
+        assert_eq!(rig.state(0), Leaving);
+        assert_eq!(rig.fault(0, Read), loaded);
+        assert_eq!(rig.tell(Event::WriteProtectFault { page }), [stored]);
+    }
+}
+
 #[test]
 fn a_page_on_standby_is_copied_back_for_a_load_and_keeps_its_slot() {
     let mut rig = Rig::standby();

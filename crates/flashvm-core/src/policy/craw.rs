@@ -321,6 +321,10 @@ impl Craw {
 }
 
 impl Policy for Craw {
+    fn has_write_bits(&self) -> bool {
+        true
+    }
+
     fn resized(&mut self, frames: u32) {
         let frames = f64::from(frames);
         if self.frames == 0.0 {

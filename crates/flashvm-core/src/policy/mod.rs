@@ -140,7 +140,8 @@ pub trait Policy: Send {
     fn inserted(&mut self, page: PageId, by: Option<Access>);
 
     /// A page was referenced after its bit had been cleared (in replay with full observation: at
-    /// every reference). Also ends a proposed eviction that a touch overtook.
+    /// every reference); with [write bits](Self::has_write_bits), also at the first store after such a load. Also ends a
+    /// proposed eviction that a touch overtook.
     fn touched(&mut self, page: PageId, access: Access);
 
     /// A clean page became dirty.
@@ -169,6 +170,12 @@ pub trait Policy: Send {
 
     /// Whether loads and stores are alike to this policy, and clean pages and dirty ones.
     fn ignores_stores(&self) -> bool {
+        false
+    }
+
+    /// Whether each page has a write bit, which the policy clears and reads: it is told the first store after its hand has
+    /// passed, to a dirty page too (CRAW, VI.B).
+    fn has_write_bits(&self) -> bool {
         false
     }
 

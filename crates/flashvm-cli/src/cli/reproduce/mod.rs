@@ -4,6 +4,7 @@
 //! has the common parts: an index page, progress, and resuming after an interruption.
 //!
 //! - `index`: the page around the experiments' results;
+//! - `programs`: real programs, their traces, and runs and replays on device models;
 //! - `flashvm`, `craw`, `chameleon`, `gordon`: the experiments of these papers.
 
 mod chameleon;
@@ -11,14 +12,16 @@ mod craw;
 mod flashvm;
 mod gordon;
 mod index;
+mod programs;
 
-use self::flashvm::{RecordArgs, RecordedPrograms};
+use self::flashvm::RecordArgs;
 use super::refusal::Refusal;
 use super::report::{Report, cannot, write_chart, write_whole};
 use super::write_out;
 use clap::{Args, Subcommand};
 use craw::Programs;
 use indicatif::{ProgressBar, ProgressStyle};
+use programs::recorded::RecordedPrograms;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -62,3 +62,22 @@ fn a_fault_without_a_frame_waits_for_no_run() {
     }
     assert_eq!(writes, [(0, 2)]);
 }
+
+#[test]
+fn a_run_that_is_not_whole_waits_while_half_of_the_reserve_is_there() {
+    let settings = Settings {
+        write_run: 20,
+        ..settings()
+    };
+    let mut rig = rig(64, settings, true);
+    for page in 0..64 {
+        rig.fault(page, Write);
+    }
+    let mut count = 0;
+    while rig.engine.wants_reclaim() && count < 200 {
+        rig.tell(Event::Reclaim);
+        count += 1;
+    }
+    let count_of = |state| (0..64).filter(|&page| rig.state(page) == state).count();
+    assert_eq!((count_of(Writing), count_of(Mapped)), (20, 32));
+}

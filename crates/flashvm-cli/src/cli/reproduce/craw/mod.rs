@@ -4,11 +4,12 @@
 //! - `programs`: the traces, measured and swept once for all experiments;
 //! - `references`: Table 2 and Figures 2 to 5; `io`: Figures 12 to 14 and 17; `areas`: Figure 15;
 //! - `readings`: what the paper's text leaves open; `mended`: large memories, and CRAW-C; `devices`: flash that maps
-//!   pages or blocks, and live sight.
+//!   pages or blocks, and live sight; `live`: the live pager.
 
 mod areas;
 mod devices;
 mod io;
+mod live;
 mod mended;
 mod programs;
 mod readings;
@@ -111,5 +112,9 @@ beside the measurements.",
             run: devices::sight,
         },
     ],
-    programs: &[],
+    programs: &[Experiment {
+        name: "live",
+        title: "Live runs",
+        run: |_, bar| live::live(bar),
+    }],
 };

@@ -1,9 +1,9 @@
 //! Write amplification of each program, on flash chips behind a translation layer.
 
-use super::recorded::RecordedPrograms;
-use super::runs::{alone, seconds};
 use crate::cli::refusal::Refusal;
 use crate::cli::report::{Report, Table};
+use crate::cli::reproduce::programs::recorded::RecordedPrograms;
+use crate::cli::reproduce::programs::runs::{alone, seconds};
 use flashvm_core::{Discard, DiscardKind, Preset, Settings};
 use flashvm_sim::{Device, ModelKind};
 use indicatif::ProgressBar;

@@ -1,10 +1,12 @@
 //! Where a result differs from the paper's: the suspected cause, varied alone.
 
-use super::programs::Name;
-use super::recorded::RecordedPrograms;
-use super::runs::{alone_with, flashvm, less, percent, points, seconds, side_by_side};
 use crate::cli::refusal::Refusal;
 use crate::cli::report::Table;
+use crate::cli::reproduce::programs::Name;
+use crate::cli::reproduce::programs::recorded::RecordedPrograms;
+use crate::cli::reproduce::programs::runs::{
+    alone_with, flashvm, less, percent, points, seconds, side_by_side,
+};
 use flashvm_core::{Nanos, Preset, Sampling, Settings};
 use flashvm_sim::scheduler::IDLE;
 use flashvm_sim::{Device, ModelKind, SchedulerKind, Step, Touch};

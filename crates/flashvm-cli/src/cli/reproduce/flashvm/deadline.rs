@@ -1,11 +1,11 @@
 //! Figure 6(c): why deadline is slower than noop on the paper's SSDs, and is not here: what may cause it, varied alone.
 
 use super::mechanisms::WRITE_RUN;
-use super::programs::Name;
-use super::recorded::RecordedPrograms;
-use super::runs::{flashvm, percent, seconds, side_by_side};
 use crate::cli::refusal::Refusal;
 use crate::cli::report::Table;
+use crate::cli::reproduce::programs::Name;
+use crate::cli::reproduce::programs::recorded::RecordedPrograms;
+use crate::cli::reproduce::programs::runs::{flashvm, percent, seconds, side_by_side};
 use flashvm_core::{CongestionWait, Counters, Nanos, Settings};
 use flashvm_sim::scheduler::DeadlineTuning;
 use flashvm_sim::{Device, ModelKind, SchedulerKind};

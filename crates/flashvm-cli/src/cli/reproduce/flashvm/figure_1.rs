@@ -1,9 +1,9 @@
 //! Figure 1: execution time by memory, with disk and with flash. The paper draws it as a sketch.
 
-use super::recorded::RecordedPrograms;
-use super::runs::{alone, percent, seconds};
 use crate::cli::refusal::Refusal;
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::reproduce::programs::recorded::RecordedPrograms;
+use crate::cli::reproduce::programs::runs::{alone, percent, seconds};
 use flashvm_core::Preset;
 use flashvm_sim::{Device, ModelKind};
 use indicatif::ProgressBar;

@@ -1,10 +1,10 @@
 //! Figure 7, and the savings of unmanaged flash (4.4).
 
-use super::programs::Name;
-use super::recorded::{Recorded, RecordedPrograms};
-use super::runs::{flashvm, replay, seconds};
 use crate::cli::refusal::Refusal;
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::reproduce::programs::Name;
+use crate::cli::reproduce::programs::recorded::{Recorded, RecordedPrograms};
+use crate::cli::reproduce::programs::runs::{flashvm, replay, seconds};
 use flashvm_core::{Discard, DiscardKind, Nanos, Sampling, Settings};
 use flashvm_sim::replay::Figures;
 use flashvm_sim::{Device, ModelKind};

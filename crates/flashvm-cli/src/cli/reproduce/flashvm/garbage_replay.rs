@@ -1,9 +1,9 @@
 //! 5.3.3 as the paper measured it: paging as a block trace, its discards processed, replayed on an aged drive.
 
-use super::recorded::{Recorded, RecordedPrograms};
-use super::runs::{flashvm, replay, seconds};
 use crate::cli::refusal::Refusal;
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::reproduce::programs::recorded::{Recorded, RecordedPrograms};
+use crate::cli::reproduce::programs::runs::{flashvm, replay, seconds};
 use flashvm_core::{Discard, DiscardKind, Nanos, Sampling, Settings};
 use flashvm_sim::device::ERASE_BLOCK_PAGES;
 use flashvm_sim::{BlockTrace, Device, ModelKind};

@@ -1,11 +1,12 @@
 //! The experiments of the FlashVM paper. The engine is the live one, the devices are models and time is virtual, so every
 //! figure is the same on every machine.
 //!
-//! - `programs`: the paper's programs, and their runs on device models (`live`); `record`: their traces, made anew;
-//!   `recorded`: the traces;
-//! - `devices`, `scaling`, `tuning`, `prefetch`, `wear`, `garbage`, `value`: the experiments, on `runs` of the traces.
+//! - `record`: the traces of the programs, made anew;
+//! - `devices`, `scaling`, `tuning`, `prefetch`, `wear`, `garbage`, `value`: the experiments, on replays of the traces;
+//! - `table_4_live`, `ablation_live`: the programs live, on device models.
 
 mod ablation;
+mod ablation_live;
 mod amplification;
 mod causes;
 mod congestion;
@@ -16,18 +17,15 @@ mod garbage;
 mod garbage_replay;
 mod mechanisms;
 mod prefetch;
-mod programs;
 mod record;
-mod recorded;
-mod runs;
 mod sampling;
 mod scaling;
+mod table_4_live;
 mod tuning;
 mod value;
 mod wear;
 
 pub(super) use record::{RecordArgs, record};
-pub(super) use recorded::RecordedPrograms;
 
 use super::{Experiment, Suite};
 
@@ -142,12 +140,12 @@ with the run and the machine.",
         Experiment {
             name: "table-4-live",
             title: "Table 4, live",
-            run: |material, bar| Ok(programs::value::table_4(material.is_quick, bar)),
+            run: |material, bar| Ok(table_4_live::table_4(material.is_quick, bar)),
         },
         Experiment {
             name: "ablation-live",
             title: "Each mechanism alone, live",
-            run: |material, bar| Ok(programs::ablation::ablation(material.is_quick, bar)),
+            run: |material, bar| Ok(ablation_live::ablation(material.is_quick, bar)),
         },
     ],
 };

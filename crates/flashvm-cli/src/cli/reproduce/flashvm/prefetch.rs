@@ -1,10 +1,10 @@
 //! Table 3: native and stride prefetching.
 
-use super::programs::Name;
-use super::recorded::RecordedPrograms;
-use super::runs::{alone, flashvm, less, seconds};
 use crate::cli::refusal::Refusal;
 use crate::cli::report::{Report, Table};
+use crate::cli::reproduce::programs::Name;
+use crate::cli::reproduce::programs::recorded::RecordedPrograms;
+use crate::cli::reproduce::programs::runs::{alone, flashvm, less, seconds};
 use flashvm_core::{PrefetcherKind, Settings};
 use flashvm_sim::{Device, ModelKind};
 use indicatif::ProgressBar;

@@ -1,10 +1,10 @@
 //! `flashvm reproduce record`: runs the programs of the evaluation live, in little memory, and keeps what they did to their
 //! pages as traces.
 
-use super::programs::{ALL, Failure, Info, Program, THREADED, flashvm, text};
-use super::recorded::ENDING;
 use crate::cli::refusal::Refusal;
 use crate::cli::report::write_whole;
+use crate::cli::reproduce::programs::recorded::ENDING;
+use crate::cli::reproduce::programs::{ALL, Failure, Info, Program, THREADED, flashvm, text};
 use crate::cli::reproduce::progress_of;
 use crate::cli::units::{Size, count};
 use crate::cli::write_out;

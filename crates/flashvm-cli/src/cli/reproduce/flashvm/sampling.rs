@@ -1,10 +1,10 @@
 //! 5.3.2: page sampling, and how the paper's text on it can be read.
 
-use super::programs::Name;
-use super::recorded::{Recorded, RecordedPrograms};
-use super::runs::{alone, flashvm, less, percent, points, seconds};
 use crate::cli::refusal::Refusal;
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::reproduce::programs::Name;
+use crate::cli::reproduce::programs::recorded::{Recorded, RecordedPrograms};
+use crate::cli::reproduce::programs::runs::{alone, flashvm, less, percent, points, seconds};
 use flashvm_core::{Nanos, Sampling, Settings};
 use flashvm_sim::replay::Figures;
 use flashvm_sim::{Device, ModelKind};

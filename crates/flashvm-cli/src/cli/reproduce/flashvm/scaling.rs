@@ -1,10 +1,10 @@
 //! Figures 5(b) and 5(c): several programs in one memory.
 
-use super::programs::Name;
-use super::recorded::RecordedPrograms;
-use super::runs::{flashvm, replay, seconds, side_by_side};
 use crate::cli::refusal::Refusal;
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::reproduce::programs::Name;
+use crate::cli::reproduce::programs::recorded::RecordedPrograms;
+use crate::cli::reproduce::programs::runs::{flashvm, replay, seconds, side_by_side};
 use flashvm_core::{Engine, LocalClusters, Nanos, PageId, PageState, Preset};
 use flashvm_sim::replay::Program;
 use flashvm_sim::{Device, ModelKind, Step, Touch};

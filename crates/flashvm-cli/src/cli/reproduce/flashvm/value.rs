@@ -1,11 +1,11 @@
 //! Table 4: runtime in the same memory, memory for the same runtime.
 
 use super::causes;
-use super::programs::ALL;
-use super::recorded::RecordedPrograms;
-use super::runs::{alone, percent, seconds};
 use crate::cli::refusal::Refusal;
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::reproduce::programs::ALL;
+use crate::cli::reproduce::programs::recorded::RecordedPrograms;
+use crate::cli::reproduce::programs::runs::{alone, percent, seconds};
 use flashvm_core::Preset;
 use flashvm_sim::{Device, ModelKind};
 use indicatif::ProgressBar;

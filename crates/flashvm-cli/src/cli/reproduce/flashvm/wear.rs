@@ -1,11 +1,11 @@
 //! 5.3.2: page sharing.
 
 use super::causes;
-use super::programs::Name;
-use super::recorded::RecordedPrograms;
-use super::runs::{alone, flashvm, less, percent, seconds};
 use crate::cli::refusal::Refusal;
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::reproduce::programs::Name;
+use crate::cli::reproduce::programs::recorded::RecordedPrograms;
+use crate::cli::reproduce::programs::runs::{alone, flashvm, less, percent, seconds};
 use flashvm_core::Settings;
 use flashvm_sim::{Device, ModelKind};
 use indicatif::ProgressBar;

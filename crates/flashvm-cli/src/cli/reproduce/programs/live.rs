@@ -1,26 +1,61 @@
 //! A real program that runs live on a device model (`--device-model`), and what its runs count.
 
-use super::super::ablation::Run;
 use super::{FOR_EVER, Failure, Info, Program, flashvm, text};
+use flashvm_core::Counters;
 use std::time::Duration;
 use tempfile::TempDir;
 
+/// A run: its time, and what it counted.
+#[derive(Clone, Copy, Default)]
+pub(in crate::cli::reproduce) struct Run {
+    pub(in crate::cli::reproduce) seconds: f64,
+    pub(in crate::cli::reproduce) faults: u64,
+    /// Faults that only change access rights: second chances and stores.
+    pub(in crate::cli::reproduce) on_rights: u64,
+    pub(in crate::cli::reproduce) pages_in: u64,
+    pub(in crate::cli::reproduce) pages_out: u64,
+}
+
+impl Run {
+    pub(in crate::cli::reproduce) fn of(seconds: f64, counters: &Counters) -> Self {
+        Self {
+            seconds,
+            faults: counters.faults_major + counters.faults_waited,
+            on_rights: counters.faults_soft + counters.faults_write_protect,
+            pages_in: counters.pages_in,
+            pages_out: counters.pages_out,
+        }
+    }
+
+    /// The median of each figure.
+    pub(in crate::cli::reproduce) fn median(runs: &[Self]) -> Self {
+        let count = |of: fn(&Self) -> u64| median(runs.iter().map(of).collect());
+        Self {
+            seconds: median(runs.iter().map(|run| run.seconds).collect()),
+            faults: count(|run| run.faults),
+            on_rights: count(|run| run.on_rights),
+            pages_in: count(|run| run.pages_in),
+            pages_out: count(|run| run.pages_out),
+        }
+    }
+}
+
 /// A prepared program.
-pub(super) struct Live {
-    pub(super) program: Box<dyn Program>,
+pub(in crate::cli::reproduce) struct Live {
+    pub(in crate::cli::reproduce) program: Box<dyn Program>,
     folder: TempDir,
 }
 
 impl Live {
     /// With the paper's input divided by `scale`.
-    pub(super) fn prepare(info: &Info, scale: u32) -> Result<Self, Failure> {
+    pub(in crate::cli::reproduce) fn prepare(info: &Info, scale: u32) -> Result<Self, Failure> {
         let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         let program = info.prepare(folder.path(), scale)?;
         Ok(Self { program, folder })
     }
 
     /// Runs it in `ram_kib` of RAM on a device model, with these options.
-    pub(super) fn run(
+    pub(in crate::cli::reproduce) fn run(
         &self,
         ram_kib: u64,
         model: &str,
@@ -31,7 +66,7 @@ impl Live {
     }
 
     /// As [`Self::run`]; `None`: it took longer than `within`.
-    pub(super) fn run_within(
+    pub(in crate::cli::reproduce) fn run_within(
         &self,
         ram_kib: u64,
         model: &str,
@@ -58,6 +93,7 @@ impl Live {
         Ok(Some(Run {
             seconds: took.as_secs_f64(),
             faults: count("faults/major")? + count("faults/waited")?,
+            on_rights: count("faults/soft")? + count("faults/write_protect")?,
             pages_in: count("pages_in")?,
             pages_out: count("pages_out")?,
         }))
@@ -65,7 +101,7 @@ impl Live {
 }
 
 /// The middle one.
-pub(super) fn median<T: PartialOrd + Copy>(mut values: Vec<T>) -> T {
+fn median<T: PartialOrd + Copy>(mut values: Vec<T>) -> T {
     values.sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
     values[values.len() / 2]
 }

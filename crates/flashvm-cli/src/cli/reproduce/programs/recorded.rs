@@ -1,7 +1,7 @@
 //! The traces of the programs ([`flashvm_sim::program_trace`]): the built-in ones, or those in a folder that `flashvm
 //! reproduce record` has written.
 
-use super::programs::{ALL, Info, Name};
+use super::{ALL, Info, Name};
 use crate::cli::refusal::Refusal;
 use flashvm_sim::ProgramTrace;
 use flashvm_sim::program_trace::Damage;
@@ -11,7 +11,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// The ending of a trace's file.
-pub(super) const ENDING: &str = "fvp";
+pub(in crate::cli::reproduce) const ENDING: &str = "fvp";
 
 /// The built-in traces, in the order of [`ALL`].
 const SHIPPED: [&[u8]; 5] = [
@@ -23,19 +23,19 @@ const SHIPPED: [&[u8]; 5] = [
 ];
 
 /// A program and its trace.
-pub(super) struct Recorded {
-    pub(super) info: &'static Info,
-    pub(super) trace: ProgramTrace,
+pub(in crate::cli::reproduce) struct Recorded {
+    pub(in crate::cli::reproduce) info: &'static Info,
+    pub(in crate::cli::reproduce) trace: ProgramTrace,
 }
 
 impl Recorded {
     /// Its memory in Table 4, at the trace's scale, in pages.
-    pub(super) fn frames(&self) -> u32 {
+    pub(in crate::cli::reproduce) fn frames(&self) -> u32 {
         self.info.frames(self.scale())
     }
 
     /// The paper's sizes are divided by this.
-    pub(super) fn scale(&self) -> u32 {
+    pub(in crate::cli::reproduce) fn scale(&self) -> u32 {
         self.trace.origin().scale.max(1)
     }
 }
@@ -56,7 +56,7 @@ impl RecordedPrograms {
     }
 
     /// In the order of Table 4.
-    pub(super) fn all(&self) -> Result<&[Recorded], Refusal> {
+    pub(in crate::cli::reproduce) fn all(&self) -> Result<&[Recorded], Refusal> {
         if self.all.get().is_none() {
             let places = ALL.iter().zip(SHIPPED);
             let all = places.map(|(info, shipped)| {
@@ -75,7 +75,7 @@ impl RecordedPrograms {
     }
 
     /// One program.
-    pub(super) fn get(&self, name: Name) -> Result<&Recorded, Refusal> {
+    pub(in crate::cli::reproduce) fn get(&self, name: Name) -> Result<&Recorded, Refusal> {
         let found = self.all()?.iter().find(|one| one.info.name == name);
         Ok(found.expect("every program is in the list"))
     }

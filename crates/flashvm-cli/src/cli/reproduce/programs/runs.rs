@@ -1,4 +1,4 @@
-//! Runs of a program on a device.
+//! Replays of a recorded program on a device model.
 
 use super::recorded::Recorded;
 use flashvm_core::{EngineConfig, Nanos, Preset, Settings};
@@ -6,12 +6,12 @@ use flashvm_sim::replay::Figures;
 use flashvm_sim::{Device, Replay, Step};
 
 /// The paper's system.
-pub(super) fn flashvm() -> Settings {
+pub(in crate::cli::reproduce) fn flashvm() -> Settings {
     Preset::Flashvm.settings()
 }
 
 /// A run of one program, with `frames` of memory.
-pub(super) fn alone(
+pub(in crate::cli::reproduce) fn alone(
     program: &Recorded,
     frames: u32,
     device: &Device,
@@ -21,7 +21,7 @@ pub(super) fn alone(
 }
 
 /// As [`alone`], with each step of the program changed.
-pub(super) fn alone_with(
+pub(in crate::cli::reproduce) fn alone_with(
     program: &Recorded,
     frames: u32,
     device: &Device,
@@ -35,7 +35,7 @@ pub(super) fn alone_with(
 }
 
 /// Runs of the same program side by side in the same memory, with staggered starts.
-pub(super) fn side_by_side(
+pub(in crate::cli::reproduce) fn side_by_side(
     program: &Recorded,
     instances: u32,
     frames: u32,
@@ -53,7 +53,7 @@ pub(super) fn side_by_side(
 }
 
 /// An engine for `pages` pages, with a store twice as large.
-pub(super) fn replay<'a>(
+pub(in crate::cli::reproduce) fn replay<'a>(
     pages: u32,
     frames: u32,
     device: &Device,
@@ -71,21 +71,21 @@ pub(super) fn replay<'a>(
     Replay::new(config, device).expect("every experiment's sizes are possible")
 }
 
-pub(super) fn seconds(time: Nanos) -> f64 {
+pub(in crate::cli::reproduce) fn seconds(time: Nanos) -> f64 {
     time.0 as f64 / 1e9
 }
 
 /// `part` as a share of `whole`, in percent.
-pub(super) fn percent(part: f64, whole: f64) -> String {
+pub(in crate::cli::reproduce) fn percent(part: f64, whole: f64) -> String {
     format!("{:.1} %", part * 100.0 / whole)
 }
 
 /// The decrease from `before` to `now`, in percent.
-pub(super) fn less(now: f64, before: f64) -> String {
+pub(in crate::cli::reproduce) fn less(now: f64, before: f64) -> String {
     format!("{:.1} %", (1.0 - now / before) * 100.0)
 }
 
 /// How far `ours` is from `paper`, both in percent.
-pub(super) fn points(ours: f64, paper: f64) -> String {
+pub(in crate::cli::reproduce) fn points(ours: f64, paper: f64) -> String {
     format!("{:+.1} points", ours - paper)
 }

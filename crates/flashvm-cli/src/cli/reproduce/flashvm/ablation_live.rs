@@ -1,11 +1,11 @@
 //! Ablation: each mechanism of the paper alone, live, with the real programs on the models of the paper's drives. The
 //! systems take turns within each round, so that what else the machine does disturbs all alike.
 
-use super::super::ablation::{Ablation, Run};
-use super::super::mechanisms::{System, options, systems};
-use super::live::{Live, median};
-use super::{ALL, Failure, Info};
+use super::ablation::Ablation;
+use super::mechanisms::{System, options, systems};
 use crate::cli::report::Report;
+use crate::cli::reproduce::programs::live::{Live, Run};
+use crate::cli::reproduce::programs::{ALL, Failure, Info};
 use indicatif::ProgressBar;
 
 /// The paper's sizes are divided by this.
@@ -15,7 +15,7 @@ const ROUNDS: usize = 3;
 /// Table 4's memory, and a smaller one, in permille of it.
 const MEMORIES: [u32; 2] = [1000, 500];
 
-pub(in super::super) fn ablation(is_quick: bool, bar: &ProgressBar) -> Report {
+pub(super) fn ablation(is_quick: bool, bar: &ProgressBar) -> Report {
     let systems = systems();
     let rounds = if is_quick { 1 } else { ROUNDS };
     let memories = if is_quick { &MEMORIES[..1] } else { &MEMORIES };
@@ -57,12 +57,6 @@ fn program(
             runs.push(live.run(ram_kib, &model, &options(&system.settings))?);
         }
     }
-    let figure = |runs: &[Run], of: fn(&Run) -> u64| median(runs.iter().map(of).collect());
-    let medians = runs.iter().map(|runs| Run {
-        seconds: median(runs.iter().map(|run| run.seconds).collect()),
-        faults: figure(runs, |run| run.faults),
-        pages_in: figure(runs, |run| run.pages_in),
-        pages_out: figure(runs, |run| run.pages_out),
-    });
+    let medians = runs.iter().map(|runs| Run::median(runs));
     Ok((ram_kib as f64 / 1024.0, medians.collect()))
 }

@@ -1,11 +1,10 @@
 //! Table 4 with real programs: each runs live, in its memory of the table, on models of a disk and of an SSD; then in ever
 //! less memory, until FlashVM on the SSD takes as long as Linux on the disk.
 
-use super::super::ablation::Run;
-use super::super::runs::percent;
-use super::live::Live;
-use super::{ALL, Failure, Info};
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::reproduce::programs::live::{Live, Run};
+use crate::cli::reproduce::programs::runs::percent;
+use crate::cli::reproduce::programs::{ALL, Failure, Info};
 use indicatif::ProgressBar;
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ const SYSTEMS: [ComparedSystem; 4] = [
 ];
 
 /// Runs all programs.
-pub(in super::super) fn table_4(is_quick: bool, bar: &ProgressBar) -> Report {
+pub(super) fn table_4(is_quick: bool, bar: &ProgressBar) -> Report {
     let mut table = Table::new(&[
         "program",
         "RAM MB",

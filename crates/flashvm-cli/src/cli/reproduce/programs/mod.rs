@@ -1,13 +1,13 @@
-//! The real programs of the paper's evaluation (5.1): how to prepare each, and how to time a run. The paper's inputs, or
+//! The real programs of the FlashVM paper's evaluation (5.1): how to prepare each, and how to time a run. The paper's inputs, or
 //! such as give the paper's memory, divided by a scale. A file per program.
 
-pub(super) mod ablation;
 mod imagemagick;
 mod jvm;
-mod live;
+pub(super) mod live;
 mod memcached;
+pub(super) mod recorded;
+pub(super) mod runs;
 mod spin;
-pub(super) mod value;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Peterson's filter lock.
-const MODEL: &str = include_str!("../../../../../../../eval/models/filter.pml");
+const MODEL: &str = include_str!("../../../../../../eval/models/filter.pml");
 const PROCESSES: u32 = 4;
 /// The paper's depth of the search. spin allocates the search's stack and its hash table in advance, and clears them.
 const DEPTH: u32 = 10_000_000;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-const SOURCE: &str = include_str!("../../../../../../../eval/programs/Warehouses.java");
+const SOURCE: &str = include_str!("../../../../../../eval/programs/Warehouses.java");
 /// The paper's heap, in MiB, and orders of each warehouse that fill it.
 const HEAP_MIB: u32 = 1024;
 const ORDERS: u32 = 42_000;
