@@ -82,7 +82,9 @@ impl Ablation {
     }
 
     pub(super) fn report(self, mut notes: Vec<String>) -> Report {
-        notes.push(self.saved_by_runs());
+        if !self.with_runs.is_empty() {
+            notes.push(self.saved_by_runs());
+        }
         let names = ALL.each_ref().map(|mechanism| mechanism.name);
         let titles = [
             ("on", "Linux with one mechanism, time in % of Linux's"),

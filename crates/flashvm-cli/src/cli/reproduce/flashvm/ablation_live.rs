@@ -9,9 +9,9 @@ use crate::cli::reproduce::programs::{ALL, Failure, Info};
 use indicatif::ProgressBar;
 
 /// The paper's sizes are divided by this.
-const SCALE: u32 = 32;
+const SCALE: u32 = 64;
 /// Runs of each system: the medians are shown.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 /// Table 4's memory, and a smaller one, in permille of it.
 const MEMORIES: [u32; 2] = [1000, 500];
 

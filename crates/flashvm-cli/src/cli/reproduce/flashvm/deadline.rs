@@ -1,11 +1,12 @@
-//! Figure 6(c): why deadline is slower than noop on the paper's SSDs, and is not here: what may cause it, varied alone.
+//! Figure 6(c): why deadline is slower than noop on the paper's SSDs, and not here: what may cause it, varied alone, and
+//! three causes together that give the paper's loss.
 
 use super::mechanisms::WRITE_RUN;
 use crate::cli::refusal::Refusal;
 use crate::cli::report::Table;
 use crate::cli::reproduce::programs::Name;
 use crate::cli::reproduce::programs::recorded::RecordedPrograms;
-use crate::cli::reproduce::programs::runs::{flashvm, percent, seconds, side_by_side};
+use crate::cli::reproduce::programs::runs::{flashvm, hard_faults, percent, seconds, side_by_side};
 use flashvm_core::{CongestionWait, Counters, Nanos, Settings};
 use flashvm_sim::scheduler::DeadlineTuning;
 use flashvm_sim::{Device, ModelKind, SchedulerKind};
@@ -26,11 +27,29 @@ const NOTHING: Case = Case {
     device: |_| (),
 };
 
+/// Faults wait for frames that writes free, and noop has few turnarounds to save.
+const THROTTLED: Case = Case {
+    varied: "no read-ahead, runs of 256 writes, whole waits",
+    engine: |settings| {
+        (settings.readahead, settings.stride) = (1, 0);
+        settings.write_run = WRITE_RUN;
+        wait_whole(settings);
+    },
+    ..NOTHING
+};
+
+/// Waits of Linux that nothing but their end ends (5.3.1).
+fn wait_whole(settings: &mut Settings) {
+    settings.congestion_allocator = Nanos(20_000_000);
+    settings.congestion_cleaner = Nanos(100_000_000);
+    settings.congestion_wait = CongestionWait::Whole;
+}
+
 /// The first of [`CASES`] that tune deadline alone.
 const SCHEDULERS: usize = 8;
 
 /// Each beside at most one request in the drive.
-const CASES: [Case; 15] = [
+const CASES: [Case; 19] = [
     NOTHING,
     Case {
         varied: "batches of 1 request",
@@ -87,11 +106,7 @@ const CASES: [Case; 15] = [
     },
     Case {
         varied: "waits of 20 and 100 ms that nothing else ends",
-        engine: |settings| {
-            settings.congestion_allocator = Nanos(20_000_000);
-            settings.congestion_cleaner = Nanos(100_000_000);
-            settings.congestion_wait = CongestionWait::Whole;
-        },
+        engine: wait_whole,
         ..NOTHING
     },
     Case {
@@ -108,6 +123,22 @@ const CASES: [Case; 15] = [
         varied: "at most 32",
         device: |device| device.depth = None,
         ..NOTHING
+    },
+    THROTTLED,
+    Case {
+        varied: "the three, writes before reads",
+        scheduler: |tuning| tuning.writes_starved = 0,
+        ..THROTTLED
+    },
+    Case {
+        varied: "the three, 16 batches of reads before one of writes",
+        scheduler: |tuning| tuning.writes_starved = 16,
+        ..THROTTLED
+    },
+    Case {
+        varied: "the three, no turnaround",
+        device: |device| device.turnaround = Some(Nanos(0)),
+        ..THROTTLED
     },
 ];
 
@@ -156,7 +187,7 @@ pub(super) fn figure_6c(programs: &RecordedPrograms, bar: &ProgressBar) -> Resul
             format!("{:.1}", time[1]),
             percent(time[1], time[0]),
             "110 %".to_owned(),
-            share(|counters| counters.faults_major + counters.faults_waited),
+            share(hard_faults),
             share(|counters| counters.pages_in),
             share(|counters| counters.pages_out),
             format!("{:.0}, {:.0}", noop.read_run, noop.write_run),

@@ -4,7 +4,9 @@ use crate::cli::refusal::Refusal;
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use crate::cli::reproduce::programs::Name;
 use crate::cli::reproduce::programs::recorded::{Recorded, RecordedPrograms};
-use crate::cli::reproduce::programs::runs::{alone, flashvm, less, percent, points, seconds};
+use crate::cli::reproduce::programs::runs::{
+    alone, flashvm, hard_faults, less, percent, points, seconds,
+};
 use flashvm_core::{Nanos, Sampling, Settings};
 use flashvm_sim::replay::Figures;
 use flashvm_sim::{Device, ModelKind};
@@ -120,7 +122,7 @@ fn written(figures: &Figures) -> f64 {
 }
 
 fn faults(figures: &Figures) -> f64 {
-    (figures.counters.faults_major + figures.counters.faults_waited) as f64
+    hard_faults(&figures.counters) as f64
 }
 
 pub(super) fn sampling(programs: &RecordedPrograms, bar: &ProgressBar) -> Result<Report, Refusal> {
@@ -142,7 +144,7 @@ pub(super) fn sampling(programs: &RecordedPrograms, bar: &ProgressBar) -> Result
              others are skipped. One in ten saves 13 % of ImageMagick's writes, one in 100 saves 44 %, adaptively one in 20 saves 5 %, and \
              32 % also while frames are short. So 12 % ask for about nine skips in ten pages, not one in a hundred: the paper names \
              no such rate, and no reading gives both of its results. Its cost, 5 % more faults and 7 % more time, is not ours \
-             either: 16 % more faults, but 18 % less time, of which turnarounds saved are two thirds."
+             either: 17 % more faults, but 18 % less time, of which turnarounds saved are two thirds."
                 .to_owned(),
             "\"Up to\" does not mean another memory: from a quarter to 110 % of Table 4's memory one skip in 100 saves between \
              -2 and 2 %. Adaptive sampling saves 3 % where a third of the victims are clean; where hardly any is, as in Table 4's memory, \

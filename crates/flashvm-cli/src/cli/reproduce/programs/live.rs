@@ -1,5 +1,6 @@
 //! A real program that runs live on a device model (`--device-model`), and what its runs count.
 
+use super::runs::hard_faults;
 use super::{FOR_EVER, Failure, Info, Program, flashvm, text};
 use flashvm_core::Counters;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use tempfile::TempDir;
 #[derive(Clone, Copy, Default)]
 pub(in crate::cli::reproduce) struct Run {
     pub(in crate::cli::reproduce) seconds: f64,
+    /// Hard faults: see [`hard_faults`].
     pub(in crate::cli::reproduce) faults: u64,
     /// Faults that only change access rights: second chances and stores.
     pub(in crate::cli::reproduce) on_rights: u64,
@@ -20,7 +22,7 @@ impl Run {
     pub(in crate::cli::reproduce) fn of(seconds: f64, counters: &Counters) -> Self {
         Self {
             seconds,
-            faults: counters.faults_major + counters.faults_waited,
+            faults: hard_faults(counters),
             on_rights: counters.faults_soft + counters.faults_write_protect,
             pages_in: counters.pages_in,
             pages_out: counters.pages_out,
@@ -92,7 +94,7 @@ impl Live {
         };
         Ok(Some(Run {
             seconds: took.as_secs_f64(),
-            faults: count("faults/major")? + count("faults/waited")?,
+            faults: count("faults/major")?,
             on_rights: count("faults/soft")? + count("faults/write_protect")?,
             pages_in: count("pages_in")?,
             pages_out: count("pages_out")?,

@@ -1,7 +1,7 @@
 //! Replays of a recorded program on a device model.
 
 use super::recorded::Recorded;
-use flashvm_core::{EngineConfig, Nanos, Preset, Settings};
+use flashvm_core::{Counters, EngineConfig, Nanos, Preset, Settings};
 use flashvm_sim::replay::Figures;
 use flashvm_sim::{Device, Replay, Step};
 
@@ -69,6 +69,12 @@ pub(in crate::cli::reproduce) fn replay<'a>(
         settings,
     };
     Replay::new(config, device).expect("every experiment's sizes are possible")
+}
+
+/// Hard faults as Linux counts them, which the paper's are: a fault on a page that is already being read finds it in the swap cache,
+/// and is a minor fault.
+pub(in crate::cli::reproduce) fn hard_faults(counters: &Counters) -> u64 {
+    counters.faults_major
 }
 
 pub(in crate::cli::reproduce) fn seconds(time: Nanos) -> f64 {
