@@ -2,7 +2,7 @@
 //! documentation and the conformance tests walk it.
 
 use super::Prefetcher;
-use super::contiguous::Contiguous;
+use super::contiguous::{Begin, Contiguous};
 use super::modern::Modern;
 use super::native::Native;
 use crate::names::UnknownName;
@@ -20,6 +20,8 @@ pub enum PrefetcherKind {
     Native,
     /// Contiguous over free and bad slots, and by stride: FlashVM.
     Contiguous,
+    /// As [`Self::Contiguous`], from the begin of the target's aligned block on.
+    Around,
     /// Several streams with growing windows.
     Modern,
 }
@@ -56,7 +58,17 @@ impl PrefetcherKind {
             kind: Self::Contiguous,
             name: "contiguous",
             help: "contiguous on flash over free and bad slots, then two stride pages (FlashVM)",
-            build: |readahead, stride| Some(Box::new(Contiguous::new(readahead, stride))),
+            build: |readahead, stride| {
+                Some(Box::new(Contiguous::new(Begin::Target, readahead, stride)))
+            },
+        },
+        PrefetcherInfo {
+            kind: Self::Around,
+            name: "around",
+            help: "as contiguous, from the begin of the target's aligned window on (FlashVM, another reading)",
+            build: |readahead, stride| {
+                Some(Box::new(Contiguous::new(Begin::Block, readahead, stride)))
+            },
         },
         PrefetcherInfo {
             kind: Self::Modern,
@@ -76,8 +88,8 @@ impl PrefetcherKind {
         info.expect("every prefetcher is in the list")
     }
 
-    /// A prefetcher that reads up to `readahead` pages around a fault, and with [`PrefetcherKind::Native`] and
-    /// [`PrefetcherKind::Contiguous`] up to `stride` stride pages; `None` for [`PrefetcherKind::Off`].
+    /// A prefetcher that reads up to `readahead` pages around a fault, and with [`PrefetcherKind::Native`],
+    /// [`PrefetcherKind::Contiguous`] and [`PrefetcherKind::Around`] up to `stride` stride pages; `None` for [`PrefetcherKind::Off`].
     #[must_use]
     pub fn build(self, readahead: u32, stride: u32) -> Option<Box<dyn Prefetcher>> {
         (self.info().build)(readahead, stride)

@@ -48,6 +48,7 @@ takes no time is as fast as in the paper.",
         },
     ],
     programs: &[],
+    named: &[],
 };
 
 /// Flash at 32 ways, the one point of Figure 4 that the text names (8.3).

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Changes whenever experiments change: results of another edition are measured again.
-const EDITION: u32 = 4;
+const EDITION: u32 = 5;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,7 +74,7 @@ pub(crate) enum ReproduceCommand {
 /// The experiments, and the folder of their results.
 #[derive(Debug, Args)]
 pub(crate) struct ReproduceArgs {
-    /// Tables and figures [default: all]
+    /// Tables and figures [default: all but those that --list says take long]
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// Folder for the results
@@ -121,11 +121,16 @@ pub(crate) struct Suite {
     experiments: &'static [Experiment],
     /// Experiments that run real programs, and take minutes.
     programs: &'static [Experiment],
+    /// Experiments that take longer: they run only if they are named.
+    named: &'static [Experiment],
 }
 
 impl Suite {
     fn all(&self) -> impl Iterator<Item = &'static Experiment> + use<> {
-        self.experiments.iter().chain(self.programs)
+        self.experiments
+            .iter()
+            .chain(self.programs)
+            .chain(self.named)
     }
 }
 
@@ -194,7 +199,13 @@ impl TracedArgs {
 
 fn run(suite: &Suite, args: &ReproduceArgs, inputs: Inputs) -> Result<ExitCode, Refusal> {
     if args.list {
-        let lines = suite.all().map(|e| format!("{:<26}{}\n", e.name, e.title));
+        let unless_named = |e: &Experiment| match suite.named.iter().any(|one| one.name == e.name) {
+            true => " (takes long: only if it is named)",
+            false => "",
+        };
+        let lines = suite
+            .all()
+            .map(|e| format!("{:<26}{}{}\n", e.name, e.title, unless_named(e)));
         return write_out(&lines.collect::<String>());
     }
     let chosen = choose(suite, args)?;
@@ -261,7 +272,7 @@ fn choose(suite: &Suite, args: &ReproduceArgs) -> Result<Vec<&'static Experiment
         return Ok(suite.experiments.iter().collect());
     }
     if args.names.is_empty() {
-        return Ok(suite.all().collect());
+        return Ok(suite.experiments.iter().chain(suite.programs).collect());
     }
     let find = |name: &String| {
         let found = suite.all().find(|e| e.name == name);

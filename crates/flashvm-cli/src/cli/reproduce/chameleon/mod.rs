@@ -62,4 +62,5 @@ SSDAlloc maps a quarter of RAM (its page buffer, a frame per object) and uses th
         },
     ],
     programs: &[],
+    named: &[],
 };

@@ -117,4 +117,5 @@ beside the measurements.",
         title: "Live runs",
         run: |_, bar| live::live(bar),
     }],
+    named: &[],
 };

@@ -136,16 +136,14 @@ with the run and the machine.",
             run: |material, bar| ablation::ablation(&material.recorded, bar),
         },
     ],
-    programs: &[
-        Experiment {
-            name: "table-4-live",
-            title: "Table 4, live",
-            run: |material, bar| Ok(table_4_live::table_4(material.is_quick, bar)),
-        },
-        Experiment {
-            name: "ablation-live",
-            title: "Each mechanism alone, live",
-            run: |material, bar| Ok(ablation_live::ablation(material.is_quick, bar)),
-        },
-    ],
+    programs: &[Experiment {
+        name: "table-4-live",
+        title: "Table 4, live",
+        run: |material, bar| Ok(table_4_live::table_4(material.is_quick, bar)),
+    }],
+    named: &[Experiment {
+        name: "ablation-live",
+        title: "Each mechanism alone, live",
+        run: |material, bar| Ok(ablation_live::ablation(material.is_quick, bar)),
+    }],
 };
