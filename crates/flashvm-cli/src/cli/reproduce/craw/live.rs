@@ -105,8 +105,8 @@ pub(super) fn live(bar: &ProgressBar) -> Result<Report, Refusal> {
         all.push(compared);
     }
     notes.push(format!(
-        "The FlashVM paper's programs but Spin, a round of which takes 13 minutes, in {} % of their memory in its Table 4, both divided by {SCALE}, on slc-nand; medians of up to {ROUNDS} \
-         runs, policies in turn: fewer where these take more than {} s. I/O: the paper's times of the pages in and out. Without prefetching \
+        "The FlashVM paper's programs in {} % of their memory in its Table 4, both divided by {SCALE}, on slc-nand; without Spin, a round of \
+         which takes 13 minutes. Medians of up to {ROUNDS} runs, policies in turn: fewer where these take more than {} s. I/O: the paper's times of the pages in and out. Without prefetching \
          and compression. Replayed: the built-in traces of the same programs, at their own scale, on the same model.",
         MEMORY / 10,
         LONG.as_secs()
@@ -164,7 +164,8 @@ fn io(run: &Run) -> f64 {
     io_time(run).0 as f64
 }
 
-/// The same for both: what replacement evicts alone decides what is read and written.
+/// The settings of both, live and replayed: nothing is brought in ahead or compressed, so that replacement alone decides what is read
+/// and written.
 fn settings(policy: &str) -> Settings {
     Settings {
         policy: spec(policy),
