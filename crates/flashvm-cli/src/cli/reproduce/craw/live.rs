@@ -3,7 +3,7 @@
 use super::programs::{device, mean, spec};
 use crate::cli::refusal::Refusal;
 use crate::cli::report::{Report, Table};
-use crate::cli::reproduce::programs::live::{Live, Run};
+use crate::cli::reproduce::programs::live::{Case, LONG, Live, Run};
 use crate::cli::reproduce::programs::recorded::RecordedPrograms;
 use crate::cli::reproduce::programs::runs::{alone, seconds};
 use crate::cli::reproduce::programs::{Failure, Info, Name};
@@ -12,7 +12,6 @@ use flashvm_core::prefetch::PrefetcherKind;
 use flashvm_core::{Compression, Nanos, Preset, Settings};
 use flashvm_sim::ModelKind;
 use indicatif::ProgressBar;
-use std::time::{Duration, Instant};
 
 /// CLOCK is first: the others' figures are relative to it.
 const POLICIES: [&str; 9] = [
@@ -32,7 +31,6 @@ const SCALE: u32 = 64;
 const MEMORY: u32 = 750;
 /// Live runs of each policy, which take turns: the medians are shown. Fewer, if they have taken [`LONG`].
 const ROUNDS: usize = 3;
-const LONG: Duration = Duration::from_secs(120);
 
 /// The runs of a program, one for each of [`POLICIES`].
 struct Compared {
@@ -106,8 +104,9 @@ pub(super) fn live(bar: &ProgressBar) -> Result<Report, Refusal> {
     }
     notes.push(format!(
         "The FlashVM paper's programs in {} % of their memory in its Table 4, both divided by {SCALE}, on slc-nand; without Spin, a round of \
-         which takes 13 minutes. Medians of up to {ROUNDS} runs, policies in turn: fewer where these take more than {} s. I/O: the paper's times of the pages in and out. Without prefetching \
-         and compression. Replayed: the built-in traces of the same programs, at their own scale, on the same model.",
+         which takes 13 minutes. Medians of up to {ROUNDS} runs, policies in turn: fewer where these take more than {} s. I/O: the paper's \
+         times of the pages in and out. Without prefetching and compression. Replayed: the built-in traces of the same programs, at their own \
+         scale, on the same model.",
         MEMORY / 10,
         LONG.as_secs()
     ));
@@ -176,26 +175,21 @@ fn settings(policy: &str) -> Settings {
 }
 
 fn measure(info: &Info, ram_kib: u64, bar: &ProgressBar) -> Result<Vec<Run>, Failure> {
-    let program = Live::prepare(info, SCALE)?;
-    let mut runs = vec![Vec::new(); POLICIES.len()];
-    let begun = Instant::now();
-    for round in 1..=ROUNDS {
-        if begun.elapsed() > LONG {
-            break;
+    let cases = POLICIES.map(|policy| {
+        let options = [
+            "--policy",
+            policy,
+            "--prefetcher",
+            "off",
+            "--compress",
+            "off",
+        ];
+        Case {
+            name: policy.to_owned(),
+            model: ModelKind::SlcNand.to_string(),
+            options: options.map(str::to_owned).into(),
         }
-        for (policy, runs) in POLICIES.into_iter().zip(&mut runs) {
-            bar.set_message(format!("{}, {policy}, {round} of {ROUNDS}", info.title));
-            let options = [
-                "--policy",
-                policy,
-                "--prefetcher",
-                "off",
-                "--compress",
-                "off",
-            ];
-            let options = options.map(str::to_owned);
-            runs.push(program.run(ram_kib, &ModelKind::SlcNand.to_string(), &options)?);
-        }
-    }
-    Ok(runs.iter().map(|runs| Run::median(runs)).collect())
+    });
+    let progress = |text| bar.set_message(format!("{}, {text}", info.title));
+    Live::prepare(info, SCALE)?.in_turn(ram_kib, &cases, ROUNDS, progress)
 }

@@ -1,19 +1,16 @@
-//! Ablation: each mechanism of the paper alone, live, with the real programs on the models of the paper's drives. The
-//! systems take turns within each round, so that what else the machine does disturbs all alike.
+//! Ablation: each mechanism of the paper alone, live, with the real programs on the models of the paper's drives.
 
 use super::ablation::Ablation;
 use super::mechanisms::{System, options, systems};
 use crate::cli::report::Report;
-use crate::cli::reproduce::programs::live::{Live, Run};
+use crate::cli::reproduce::programs::live::{Case, LONG, Live, Run};
 use crate::cli::reproduce::programs::{ALL, Failure, Info, Name};
 use indicatif::ProgressBar;
-use std::time::{Duration, Instant};
 
 /// The paper's sizes are divided by this.
 const SCALE: u32 = 64;
 /// Runs of each system: the medians are shown. Fewer, if they have taken [`LONG`].
 const ROUNDS: usize = 5;
-const LONG: Duration = Duration::from_secs(120);
 /// Table 4's memory, and a smaller one, in permille of it.
 const MEMORIES: [u32; 2] = [1000, 750];
 
@@ -50,21 +47,12 @@ fn program(
 ) -> Result<(f64, Vec<Run>), Failure> {
     let live = Live::prepare(info, SCALE)?;
     let ram_kib = u64::from(info.frames(SCALE) * memory / 1000) * 4;
-    let mut runs = vec![Vec::new(); systems.len()];
-    let begun = Instant::now();
-    for round in 1..=rounds {
-        if round > 1 && begun.elapsed() > LONG {
-            break;
-        }
-        for (system, runs) in systems.iter().zip(&mut runs) {
-            bar.set_message(format!(
-                "{}, {}, {round} of {rounds}",
-                info.title, system.name
-            ));
-            let model = system.model.to_string();
-            runs.push(live.run(ram_kib, &model, &options(&system.settings))?);
-        }
-    }
-    let medians = runs.iter().map(|runs| Run::median(runs));
-    Ok((ram_kib as f64 / 1024.0, medians.collect()))
+    let cases = systems.iter().map(|system| Case {
+        name: system.name.clone(),
+        model: system.model.to_string(),
+        options: options(&system.settings),
+    });
+    let progress = |text| bar.set_message(format!("{}, {text}", info.title));
+    let medians = live.in_turn(ram_kib, &Vec::from_iter(cases), rounds, progress)?;
+    Ok((ram_kib as f64 / 1024.0, medians))
 }

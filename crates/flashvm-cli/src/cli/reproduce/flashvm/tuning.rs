@@ -90,8 +90,7 @@ pub(super) fn figure_6b(programs: &RecordedPrograms, bar: &ProgressBar) -> Resul
         charts: vec![chart],
         notes: vec![
             "Pre-cleaning stays at 32 pages. Paper: overhead at two pages; stable from 32 pages on, the size of an erase block. Here two pages cost \
-             nothing: the processor time of a run is 0.03 s with clusters of 2, 32 and 1,024 pages alike, and writes of 32 pages go to 16 \
-             clusters that follow one another. For 5 % more time at two pages, each of ImageMagick's 22,770 searches for a cluster would have to \
+             nothing: the processor time of a run is 0.03 s with clusters of 2, 32 and 1,024 pages alike. For 5 % more time at two pages, each of ImageMagick's 22,770 searches for a cluster would have to \
              take 20 us, so the paper's overhead is likely that of its kernel's search (not tried there)."
                 .to_owned(),
         ],

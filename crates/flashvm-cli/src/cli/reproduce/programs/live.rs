@@ -3,7 +3,7 @@
 use super::runs::hard_faults;
 use super::{FOR_EVER, Failure, Info, Program, flashvm, text};
 use flashvm_core::Counters;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A run: its time, and what it counted.
@@ -30,7 +30,7 @@ impl Run {
     }
 
     /// The median of each figure.
-    pub(in crate::cli::reproduce) fn median(runs: &[Self]) -> Self {
+    fn median(runs: &[Self]) -> Self {
         let count = |of: fn(&Self) -> u64| median(runs.iter().map(of).collect());
         Self {
             seconds: median(runs.iter().map(|run| run.seconds).collect()),
@@ -40,6 +40,16 @@ impl Run {
             pages_out: count(|run| run.pages_out),
         }
     }
+}
+
+/// Runs in turn are not begun again once they have taken this long.
+pub(in crate::cli::reproduce) const LONG: Duration = Duration::from_secs(120);
+
+/// A device model and options of `flashvm run`, with a name for the progress.
+pub(in crate::cli::reproduce) struct Case {
+    pub(in crate::cli::reproduce) name: String,
+    pub(in crate::cli::reproduce) model: String,
+    pub(in crate::cli::reproduce) options: Vec<String>,
 }
 
 /// A prepared program.
@@ -54,6 +64,29 @@ impl Live {
         let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         let program = info.prepare(folder.path(), scale)?;
         Ok(Self { program, folder })
+    }
+
+    /// The medians of up to `rounds` runs of each case, which take turns: what else the machine does disturbs all alike. At
+    /// least one round; no further one after [`LONG`].
+    pub(in crate::cli::reproduce) fn in_turn(
+        &self,
+        ram_kib: u64,
+        cases: &[Case],
+        rounds: usize,
+        progress: impl Fn(String),
+    ) -> Result<Vec<Run>, Failure> {
+        let mut runs = vec![Vec::new(); cases.len()];
+        let begun = Instant::now();
+        for round in 1..=rounds {
+            if round > 1 && begun.elapsed() > LONG {
+                break;
+            }
+            for (case, runs) in cases.iter().zip(&mut runs) {
+                progress(format!("{}, {round} of {rounds}", case.name));
+                runs.push(self.run(ram_kib, &case.model, &case.options)?);
+            }
+        }
+        Ok(runs.iter().map(|runs| Run::median(runs)).collect())
     }
 
     /// Runs it in `ram_kib` of RAM on a device model, with these options.
