@@ -16,7 +16,7 @@ import pathlib
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-POLICIES = ("clock fifo lru nru two-list segmented-fifo car arc sieve s3-fifo cflru cfclock lru-wsr craw craw-a craw-c "
+POLICIES = ("clock fifo lru nru two-list segmented-fifo tenure car arc sieve s3-fifo cflru cfclock lru-wsr craw craw-a craw-c "
             "wage fab bplru clc").split()
 SIZES = "5%,10%,20%,30%,40%,60%,80%"
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLASHVM = ROOT / "target/release/flashvm"
 WORKLOAD = ROOT / "target/release/flashvm-workload"
 PAGE = 4096
-POLICIES = "fifo,clock,two-list,segmented-fifo,car,arc,sieve,s3-fifo,lru,nru,wage,cflru,craw,craw-a"
+POLICIES = "fifo,clock,two-list,segmented-fifo,tenure,car,arc,sieve,s3-fifo,lru,nru,wage,cflru,craw,craw-a"
 
 
 def zipf(path, pages, references):
@@ -77,7 +77,7 @@ def main():
     options = parser.parse_args()
     policies, budgets = options.policy.split(","), [size(ram) for ram in options.ram.split(",")]
     if options.short:
-        policies, budgets = ["clock", "segmented-fifo", "s3-fifo"], [8 << 20]
+        policies, budgets = ["clock", "tenure", "s3-fifo"], [8 << 20]
     rows, far = [], 0
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         trace = options.trace or Path(folder) / "zipf.txt"

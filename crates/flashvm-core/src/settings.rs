@@ -11,10 +11,6 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Pages under observation in the modern preset, in millionths of all. With fewer, more pages are evicted that are used
-/// again soon; with more, more touches are soft faults: `docs/performance.md` has both.
-const INACTIVE: u32 = 60_000;
-
 /// Most pages that can be managed: 4 TiB. Numbers of pages and slots keep a bit for flags.
 pub const PAGES_MAX: u32 = (1 << 30) - 1;
 /// Fewest frames an engine works with.
@@ -291,7 +287,7 @@ impl Preset {
                 ..native
             },
             Self::Modern => Settings {
-                policy: PolicySpec::with_share(PolicyKind::SegmentedFifo, INACTIVE),
+                policy: PolicySpec::new(PolicyKind::Tenure),
                 prefetcher: PrefetcherKind::Modern,
                 readahead: 256,
                 stride: 2,

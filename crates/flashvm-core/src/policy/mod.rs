@@ -40,6 +40,7 @@ mod parameters;
 mod registry;
 mod s3_fifo;
 mod sieve;
+mod tenure;
 #[cfg(test)]
 mod testing;
 mod two_list;

@@ -138,23 +138,6 @@ impl PolicySpec {
         Self { kind, values }
     }
 
-    /// A policy whose parameter is a share: `share` in parts per million.
-    ///
-    /// # Panics
-    /// If the policy's parameter is no share.
-    #[must_use]
-    pub fn with_share(kind: PolicyKind, share: u32) -> Self {
-        let parameters = kind.info().parameters;
-        assert!(
-            matches!(parameters, [Parameter::Share { .. }]),
-            "{} has no share",
-            kind.info().name
-        );
-        let mut spec = Self::new(kind);
-        spec.values[0] = share;
-        spec
-    }
-
     /// The policy.
     #[must_use]
     pub fn kind(&self) -> PolicyKind {

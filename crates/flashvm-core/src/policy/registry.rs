@@ -18,6 +18,7 @@ use super::opt::Opt;
 use super::parameters::{Parameter, Values};
 use super::s3_fifo::S3Fifo;
 use super::sieve::Sieve;
+use super::tenure::Tenured;
 use super::two_list::TwoList;
 use super::wage::Wage;
 use super::{Policy, PolicyContext};
@@ -83,6 +84,12 @@ const INACTIVE_THIRD: Parameter = Parameter::Share {
     name: "inactive",
     default: 333_334,
 };
+/// With fewer, more pages are evicted that are used again soon; with more, more touches are soft faults:
+/// `docs/performance.md` has both.
+const INACTIVE_SIXTEENTH: Parameter = Parameter::Share {
+    name: "inactive",
+    default: 60_000,
+};
 const INACTIVE_EIGHTH: Parameter = Parameter::Share {
     name: "inactive",
     default: 125_000,
@@ -103,6 +110,8 @@ policies! {
         => |g, [share, ..]| Box::new(TwoList::new(g.pages, share));
     SegmentedFifo "segmented-fifo" &[INACTIVE_EIGHTH], "the same, an eighth inactive: fewest moves (Turner, Levy 1981)"
         => |g, [share, ..]| Box::new(TwoList::new(g.pages, share));
+    Tenure "tenure" &[INACTIVE_SIXTEENTH], "the same, 6 % inactive; pages in use earn tenure, and are looked at ever more rarely: FlashVM's own"
+        => |g, [share, ..]| Box::new(Tenured::new(g.pages, share));
     Car "car" &[], "CLOCK with adaptive replacement (Bansal, Modha 2004)"
         => |g, _| Box::new(Car::new(g.pages));
     Arc "arc" &[], "adaptive replacement (Megiddo, Modha 2003)"

@@ -1,6 +1,6 @@
 //! Clusters that become free: released at once, or held until they have been discarded.
 
-use super::{SwapMap, Tenure};
+use super::{ClusterState, SwapMap};
 use crate::clusters::ClusterSource;
 use crate::ids::{ClusterId, SlotId};
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ impl SwapMap {
     /// first.
     pub(super) fn empty_cluster(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
         if self.free.keeps && self.has_free(cluster) {
-            self.set_tenure(cluster, Tenure::Held);
+            self.set_state(cluster, ClusterState::Held);
             self.free.emptied.push(cluster);
         } else {
             self.give_back(cluster, clusters);
@@ -48,10 +48,10 @@ impl SwapMap {
     /// Releases a cluster without used slots, unless all of it is bad.
     pub(super) fn give_back(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
         if self.has_free(cluster) {
-            self.set_tenure(cluster, Tenure::Foreign);
+            self.set_state(cluster, ClusterState::Foreign);
             clusters.release(cluster);
         } else {
-            self.set_tenure(cluster, Tenure::Full);
+            self.set_state(cluster, ClusterState::Full);
         }
     }
 
@@ -99,7 +99,7 @@ impl SwapMap {
         self.free.discarding.sort_unstable();
         for i in 0..self.free.discarding.len() {
             let cluster = self.free.discarding[i];
-            self.set_tenure(cluster, Tenure::Discarding);
+            self.set_state(cluster, ClusterState::Discarding);
             let first = cluster.0 * self.cluster_pages;
             match ranges.back_mut() {
                 Some((start, count)) if start.0 + *count == first => *count += self.cluster_pages,

@@ -23,14 +23,14 @@ const SEALED_CHECKS_MAX: usize = 64;
 /// Clusters that one search for contiguous slots looks at.
 const RUN_CLUSTERS: u32 = 4;
 
-/// Flag beside the tenure: the cluster is in the list of partly free clusters. One that stops being
+/// Flag beside the state: the cluster is in the list of partly free clusters. One that stops being
 /// partly free stays in that list until its turn comes.
 const LINKED: u8 = 1 << 7;
 
 /// What this engine may do with a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Tenure {
+enum ClusterState {
     /// Not ours.
     Foreign,
     /// Being filled.
@@ -47,14 +47,14 @@ enum Tenure {
     Discarding,
 }
 
-const TENURES: [Tenure; 7] = [
-    Tenure::Foreign,
-    Tenure::Open,
-    Tenure::Full,
-    Tenure::Partial,
-    Tenure::Sealed,
-    Tenure::Held,
-    Tenure::Discarding,
+const CLUSTER_STATES: [ClusterState; 7] = [
+    ClusterState::Foreign,
+    ClusterState::Open,
+    ClusterState::Full,
+    ClusterState::Partial,
+    ClusterState::Sealed,
+    ClusterState::Held,
+    ClusterState::Discarding,
 ];
 
 /// The swap map.
@@ -63,7 +63,7 @@ pub(crate) struct SwapMap {
     owners: Vec<u32>,
     /// Used slots by cluster, without bad ones.
     used: Vec<u16>,
-    tenure: Vec<u8>,
+    states: Vec<u8>,
     /// Next in the list of partly free clusters (cluster + 1).
     next_partial: Vec<u32>,
     partial: u32,
@@ -86,7 +86,7 @@ impl SwapMap {
         Self {
             owners: vec![FREE; (clusters * cluster_pages) as usize],
             used: vec![0; clusters as usize],
-            tenure: vec![Tenure::Foreign as u8; clusters as usize],
+            states: vec![ClusterState::Foreign as u8; clusters as usize],
             next_partial: vec![0; clusters as usize],
             partial: 0,
             sealed: Vec::new(),
@@ -141,7 +141,7 @@ impl SwapMap {
             None => SlotView::Outside,
             Some(&BAD | &PACKED) => SlotView::Bad,
             Some(&FREE) => {
-                if self.tenure(self.cluster_of(slot)) == Tenure::Foreign {
+                if self.state(self.cluster_of(slot)) == ClusterState::Foreign {
                     SlotView::Outside
                 } else {
                     SlotView::Free
@@ -151,13 +151,13 @@ impl SwapMap {
         }
     }
 
-    fn tenure(&self, cluster: ClusterId) -> Tenure {
-        TENURES[usize::from(self.tenure[cluster.0 as usize] & !LINKED)]
+    fn state(&self, cluster: ClusterId) -> ClusterState {
+        CLUSTER_STATES[usize::from(self.states[cluster.0 as usize] & !LINKED)]
     }
 
-    fn set_tenure(&mut self, cluster: ClusterId, tenure: Tenure) {
-        let byte = &mut self.tenure[cluster.0 as usize];
-        *byte = (*byte & LINKED) | tenure as u8;
+    fn set_state(&mut self, cluster: ClusterId, state: ClusterState) {
+        let byte = &mut self.states[cluster.0 as usize];
+        *byte = (*byte & LINKED) | state as u8;
     }
 
     fn cluster_of(&self, slot: SlotId) -> ClusterId {
@@ -199,7 +199,7 @@ impl SwapMap {
                 self.full = true;
                 return None;
             };
-            self.set_tenure(next, Tenure::Open);
+            self.set_state(next, ClusterState::Open);
             self.open = Some(next);
             self.cursor = next.0 * self.cluster_pages;
         }
@@ -235,7 +235,7 @@ impl SwapMap {
                 self.close(cluster, clusters);
             }
             let next = self.next_cluster(clusters)?;
-            self.set_tenure(next, Tenure::Open);
+            self.set_state(next, ClusterState::Open);
             self.open = Some(next);
             self.cursor = next.0 * self.cluster_pages;
         }
@@ -272,7 +272,7 @@ impl SwapMap {
     fn close(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
         self.open = None;
         if !self.has_free(cluster) {
-            self.set_tenure(cluster, Tenure::Full);
+            self.set_state(cluster, ClusterState::Full);
         } else if self.used[cluster.0 as usize] == 0 {
             self.empty_cluster(cluster, clusters);
         } else {
@@ -281,9 +281,9 @@ impl SwapMap {
     }
 
     fn push_partial(&mut self, cluster: ClusterId) {
-        self.set_tenure(cluster, Tenure::Partial);
-        if self.tenure[cluster.0 as usize] & LINKED == 0 {
-            self.tenure[cluster.0 as usize] |= LINKED;
+        self.set_state(cluster, ClusterState::Partial);
+        if self.states[cluster.0 as usize] & LINKED == 0 {
+            self.states[cluster.0 as usize] |= LINKED;
             self.next_partial[cluster.0 as usize] = self.partial;
             self.partial = cluster.0 + 1;
         }
@@ -293,8 +293,8 @@ impl SwapMap {
         self.free.scans += 1;
         if let Some(cluster) = clusters.lease() {
             assert_eq!(
-                self.tenure(cluster),
-                Tenure::Foreign,
+                self.state(cluster),
+                ClusterState::Foreign,
                 "cluster {} leased twice",
                 cluster.0
             );
@@ -311,8 +311,8 @@ impl SwapMap {
     fn pop_partial(&mut self) -> Option<ClusterId> {
         while let Some(cluster) = self.partial.checked_sub(1).map(ClusterId) {
             self.partial = self.next_partial[cluster.0 as usize];
-            self.tenure[cluster.0 as usize] &= !LINKED;
-            if self.tenure(cluster) == Tenure::Partial {
+            self.states[cluster.0 as usize] &= !LINKED;
+            if self.state(cluster) == ClusterState::Partial {
                 return Some(cluster);
             }
         }
@@ -327,7 +327,7 @@ impl SwapMap {
             }
             self.sealed_at %= self.sealed.len();
             let cluster = self.sealed[self.sealed_at];
-            if self.tenure(cluster) != Tenure::Sealed {
+            if self.state(cluster) != ClusterState::Sealed {
                 self.sealed.swap_remove(self.sealed_at);
             } else if clusters.shared(cluster) {
                 self.sealed_at += 1;
@@ -336,7 +336,7 @@ impl SwapMap {
                 if self.has_free(cluster) {
                     self.push_partial(cluster);
                 } else {
-                    self.set_tenure(cluster, Tenure::Full);
+                    self.set_state(cluster, ClusterState::Full);
                 }
             }
         }
@@ -373,19 +373,21 @@ impl SwapMap {
         let empty = *used == 0;
         self.slots_used -= 1;
         let usable = self.owners[slot.0 as usize] == FREE;
-        match self.tenure(cluster) {
-            tenure @ (Tenure::Foreign | Tenure::Held | Tenure::Discarding) => {
-                panic!("slot {} in use in a cluster that is {tenure:?}", slot.0)
+        match self.state(cluster) {
+            state @ (ClusterState::Foreign | ClusterState::Held | ClusterState::Discarding) => {
+                panic!("slot {} in use in a cluster that is {state:?}", slot.0)
             }
-            Tenure::Open => {}
-            Tenure::Sealed if empty => {
-                self.set_tenure(cluster, Tenure::Foreign);
+            ClusterState::Open => {}
+            ClusterState::Sealed if empty => {
+                self.set_state(cluster, ClusterState::Foreign);
                 clusters.release(cluster);
             }
-            Tenure::Sealed => {}
-            Tenure::Full | Tenure::Partial if empty => self.empty_cluster(cluster, clusters),
-            Tenure::Full if usable => self.push_partial(cluster),
-            Tenure::Full | Tenure::Partial => {}
+            ClusterState::Sealed => {}
+            ClusterState::Full | ClusterState::Partial if empty => {
+                self.empty_cluster(cluster, clusters)
+            }
+            ClusterState::Full if usable => self.push_partial(cluster),
+            ClusterState::Full | ClusterState::Partial => {}
         }
         if usable {
             self.full = false;
@@ -400,13 +402,13 @@ impl SwapMap {
         self.open = None;
         self.let_go_all(clusters);
         for cluster in (0..self.leased_end).map(ClusterId) {
-            if self.tenure(cluster) == Tenure::Foreign {
+            if self.state(cluster) == ClusterState::Foreign {
                 continue;
             }
             if self.used[cluster.0 as usize] == 0 {
                 self.give_back(cluster, clusters);
             } else {
-                self.set_tenure(cluster, Tenure::Sealed);
+                self.set_state(cluster, ClusterState::Sealed);
                 self.sealed.push(cluster);
             }
         }
@@ -432,14 +434,14 @@ impl SwapMap {
             let bad = slots.iter().filter(|&&o| o == BAD).count();
             let free = slots.iter().filter(|&&o| o == FREE).count();
             assert_eq!(slots.len() - bad - free, usize::from(used), "{cluster:?}");
-            let linked = self.tenure[cluster.0 as usize] & LINKED != 0;
-            match self.tenure(cluster) {
-                Tenure::Foreign => assert_eq!(used, 0, "{cluster:?} is not ours"),
-                Tenure::Partial => assert!(linked && used > 0, "{cluster:?} cannot be found"),
-                Tenure::Full => assert_eq!(free, 0, "{cluster:?} is not full"),
-                Tenure::Open => assert_eq!(self.open, Some(cluster)),
-                Tenure::Sealed => assert!(self.sealed.contains(&cluster)),
-                Tenure::Held | Tenure::Discarding => {
+            let linked = self.states[cluster.0 as usize] & LINKED != 0;
+            match self.state(cluster) {
+                ClusterState::Foreign => assert_eq!(used, 0, "{cluster:?} is not ours"),
+                ClusterState::Partial => assert!(linked && used > 0, "{cluster:?} cannot be found"),
+                ClusterState::Full => assert_eq!(free, 0, "{cluster:?} is not full"),
+                ClusterState::Open => assert_eq!(self.open, Some(cluster)),
+                ClusterState::Sealed => assert!(self.sealed.contains(&cluster)),
+                ClusterState::Held | ClusterState::Discarding => {
                     assert!(used == 0 && self.free.has(cluster), "{cluster:?} is lost");
                 }
             }

@@ -1,0 +1,247 @@
+//! A segmented FIFO whose pages earn tenure: FlashVM's own.
+//!
+//! A live pager looks whether a page is in use by making it inactive, and pays a soft fault if it is. So a page that
+//! was touched while it was inactive earns tenure: at the end of the active list it is passed over, once the first
+//! time, then 3, 7, 15, 31 and 63 times in a row, before it becomes inactive again. The longer a page has been in use,
+//! the more rarely it costs a fault, and the more rarely it is evicted by chance between two touches.
+//!
+//! A tenured page that is evicted has failed. If more than three in four of those that were looked at last failed, the
+//! program has turned to other pages: then no page is passed over.
+//!
+//! The generalised CLOCK (Smith 1978) counts references in the same way; here a count is earned by a look.
+
+use super::lists::{Lists, NOWHERE};
+use super::{Policy, Proposal, window};
+use crate::event::Access;
+use crate::ids::PageId;
+
+const ACTIVE: u8 = 1;
+const INACTIVE: u8 = 2;
+
+/// Most times that a page is passed over in a row.
+const TENURE_MOST: u8 = 63;
+/// Most pages that a proposal passes over.
+const PASSED_MOST: u32 = 512;
+/// The looks at tenured pages whose results count, at most.
+const LOOKS: u32 = 64;
+
+/// What a page has earned.
+#[derive(Clone, Copy, Default)]
+struct Tenure {
+    /// How often it is passed over, from one look to the next.
+    earned: u8,
+    /// How often it is still passed over.
+    left: u8,
+}
+
+/// The last looks at tenured pages.
+#[derive(Default)]
+struct Looks {
+    touched: u32,
+    evicted: u32,
+}
+
+impl Looks {
+    fn age(&mut self) {
+        if self.touched + self.evicted >= LOOKS {
+            self.touched /= 2;
+            self.evicted /= 2;
+        }
+    }
+
+    /// Whether at least one in four was touched.
+    fn speak_for_tenure(&self) -> bool {
+        self.evicted <= 3 * self.touched
+    }
+}
+
+/// The lists; their tails are the oldest pages.
+pub(super) struct Tenured {
+    lists: Lists<2>,
+    tenures: Vec<Tenure>,
+    looks: Looks,
+    /// Inactive pages, in millionths of all.
+    share: u32,
+}
+
+impl Tenured {
+    pub(super) fn new(pages: u32, share: u32) -> Self {
+        Self {
+            lists: Lists::new(pages),
+            tenures: vec![Tenure::default(); pages as usize],
+            looks: Looks::default(),
+            share,
+        }
+    }
+
+    fn tenure(&mut self, page: PageId) -> &mut Tenure {
+        &mut self.tenures[page.0 as usize]
+    }
+
+    fn inactive_is_short(&self) -> bool {
+        let inactive = self.lists.len(INACTIVE);
+        let total = self.lists.len(ACTIVE) + inactive;
+        inactive < window::pages(total, self.share)
+    }
+
+    /// The oldest active page that is not passed over.
+    fn next_to_look_at(&mut self) -> Option<PageId> {
+        let passes = self.looks.speak_for_tenure();
+        for _ in 0..PASSED_MOST {
+            let page = self.lists.tail(ACTIVE)?;
+            let tenure = self.tenure(page);
+            if !passes || tenure.left == 0 {
+                break;
+            }
+            tenure.left -= 1;
+            self.lists.enter(page, ACTIVE);
+        }
+        self.lists.tail(ACTIVE)
+    }
+}
+
+impl Policy for Tenured {
+    fn inserted(&mut self, page: PageId, by: Option<Access>) {
+        let place = if by.is_some() { ACTIVE } else { INACTIVE };
+        self.lists.enter(page, place);
+    }
+
+    fn touched(&mut self, page: PageId, _access: Access) {
+        if self.lists.place(page) == ACTIVE {
+            return;
+        }
+        let tenure = self.tenure(page);
+        let had = tenure.earned > 0;
+        tenure.earned = (2 * tenure.earned + 1).min(TENURE_MOST);
+        tenure.left = tenure.earned;
+        if had {
+            self.looks.touched += 1;
+            self.looks.age();
+        }
+        self.lists.enter(page, ACTIVE);
+    }
+
+    fn removed(&mut self, page: PageId) {
+        self.lists.forget(page);
+        *self.tenure(page) = Tenure::default();
+    }
+
+    fn cooled(&mut self, page: PageId) {
+        if self.lists.place(page) != NOWHERE {
+            self.lists.enter_tail(page, INACTIVE);
+            *self.tenure(page) = Tenure::default();
+        }
+    }
+
+    fn ignores_stores(&self) -> bool {
+        true
+    }
+
+    fn propose(&mut self) -> Option<Proposal> {
+        if self.inactive_is_short()
+            && let Some(page) = self.next_to_look_at()
+        {
+            self.lists.enter(page, INACTIVE);
+            return Some(Proposal::Unreference(page));
+        }
+        let page = self.lists.pop(INACTIVE)?;
+        if std::mem::take(self.tenure(page)).earned > 0 {
+            self.looks.evicted += 1;
+            self.looks.age();
+        }
+        Some(Proposal::Evict(page))
+    }
+
+    fn relocated(&mut self, from: PageId, to: PageId) {
+        self.lists.relocate(from, to);
+        *self.tenure(to) = std::mem::take(self.tenure(from));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Proposal::{Evict, Unreference};
+    use super::*;
+
+    /// Looks at the oldest pages until `page` is inactive; evicts all others.
+    fn evicted_until_looked_at(policy: &mut Tenured, page: PageId) -> usize {
+        let mut evicted = 0;
+        loop {
+            match policy.propose().expect("the page is in RAM") {
+                Unreference(at) if at == page => return evicted,
+                Unreference(_) => {}
+                Evict(_) => {
+                    evicted += 1;
+                    policy.inserted(PageId(100 + evicted as u32), Some(Access::Read));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_in_use_is_looked_at_ever_more_rarely() {
+        let mut policy = Tenured::new(4096, 1);
+        let hot = PageId(0);
+        for page in 0..8 {
+            policy.inserted(PageId(page), Some(Access::Read));
+        }
+        let waits: Vec<_> = (0..7)
+            .map(|_| {
+                let evicted = evicted_until_looked_at(&mut policy, hot);
+                policy.touched(hot, Access::Read);
+                evicted
+            })
+            .collect();
+        // In each turn of the active list the seven others are evicted.
+        assert_eq!(waits, [0, 2, 4, 8, 16, 32, 64].map(|turns| 7 * turns));
+    }
+
+    #[test]
+    fn tenure_counts_for_nothing_while_tenured_pages_fail() {
+        let mut policy = Tenured::new(256, 1);
+        for page in 0..128 {
+            policy.inserted(PageId(page), Some(Access::Read));
+        }
+        // Every page earns its tenure.
+        for _ in 0..2 {
+            for _ in 0..128 {
+                let Some(Unreference(page)) = policy.propose() else {
+                    panic!("no page is inactive");
+                };
+                policy.touched(page, Access::Read);
+            }
+        }
+        // Then none is touched again: each is looked at once, and evicted.
+        let mut proposals = 0;
+        while policy.propose().is_some() {
+            proposals += 1;
+        }
+        assert_eq!(proposals, 2 * 128);
+        assert!(!policy.looks.speak_for_tenure());
+    }
+
+    #[test]
+    fn a_page_that_is_evicted_removed_or_cooled_loses_its_tenure() {
+        let mut policy = Tenured::new(8, 1_000_000);
+        let page = PageId(1);
+        let lose: [fn(&mut Tenured, PageId); 3] = [
+            |policy, page| {
+                assert_eq!(policy.propose(), Some(Unreference(page)));
+                assert_eq!(policy.propose(), Some(Evict(page)));
+            },
+            Policy::removed,
+            |policy, page| policy.cooled(page),
+        ];
+        for lose in lose {
+            policy.inserted(page, None);
+            policy.touched(page, Access::Write);
+            assert_eq!(policy.tenure(page).earned, 1);
+            policy.relocated(page, PageId(2));
+            policy.relocated(PageId(2), page);
+            policy.tenure(page).left = 0;
+            lose(&mut policy, page);
+            assert_eq!(policy.tenure(page).earned, 0);
+            policy.removed(page);
+        }
+    }
+}
