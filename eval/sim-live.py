@@ -5,7 +5,7 @@ usage: eval/sim-live.py [--short] [--trace FILE] [--policy clock,sieve] [--ram 1
 
 Without --trace: 400,000 references to 16,384 pages, by a Zipf law with exponent 0.9, 30 % of them stores; seed 1.
 The simulator (`flashvm sim --sight live`) has the frames that the policy has live: the budget without read buffers
-(budget / 32, from 256 KiB to 16 MiB) and without the frames that are kept free or on standby (max(frames / 64,
+(budget / 128, at least min(budget / 32, 512 KiB), from 256 KiB to 16 MiB) and without the frames that are kept free or on standby (max(frames / 64,
 min(64, frames / 16))). Live, nothing is prefetched or compressed, and a miss is a fault on a page that is not in RAM.
 Counts, not times: other programs may run beside it. Ends with 1 if a pair differs by more than --most percent.
 """
@@ -41,7 +41,8 @@ def zipf(path, pages, references):
 def frames_of_policy(ram):
     """The frames that a policy has of a budget."""
     frames = ram // PAGE
-    frames -= min(max(frames // 32, 64), 4096)
+    words = max(frames // 128 // 64, min(frames // 32 // 64, 2))
+    frames -= min(max(words, 1), 64) * 64
     return frames - max(frames // 64, min(64, frames // 16))
 
 
