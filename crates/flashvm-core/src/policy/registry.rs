@@ -86,7 +86,7 @@ const INACTIVE_THIRD: Parameter = Parameter::Share {
 };
 /// With fewer, more pages are evicted that are used again soon; with more, more touches are soft faults:
 /// `docs/performance.md` has both.
-const INACTIVE_SIXTEENTH: Parameter = Parameter::Share {
+const INACTIVE_SIX_PERCENT: Parameter = Parameter::Share {
     name: "inactive",
     default: 60_000,
 };
@@ -110,7 +110,7 @@ policies! {
         => |g, [share, ..]| Box::new(TwoList::new(g.pages, share));
     SegmentedFifo "segmented-fifo" &[INACTIVE_EIGHTH], "the same, an eighth inactive: fewest moves (Turner, Levy 1981)"
         => |g, [share, ..]| Box::new(TwoList::new(g.pages, share));
-    Tenure "tenure" &[INACTIVE_SIXTEENTH], "the same, 6 % inactive; pages in use earn tenure, and are looked at ever more rarely: FlashVM's own"
+    Tenure "tenure" &[INACTIVE_SIX_PERCENT], "the same, 6 % inactive; pages in use earn tenure, and are looked at ever more rarely: FlashVM's own"
         => |g, [share, ..]| Box::new(Tenured::new(g.pages, share));
     Car "car" &[], "CLOCK with adaptive replacement (Bansal, Modha 2004)"
         => |g, _| Box::new(Car::new(g.pages));

@@ -10,13 +10,11 @@
 //!
 //! The generalised CLOCK (Smith 1978) counts references in the same way; here a count is earned by a look.
 
-use super::lists::{Lists, NOWHERE};
-use super::{Policy, Proposal, window};
+use super::lists::NOWHERE;
+use super::two_list::{ACTIVE, TwoList};
+use super::{Policy, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
-
-const ACTIVE: u8 = 1;
-const INACTIVE: u8 = 2;
 
 /// Most times that a page is passed over in a row.
 const TENURE_MOST: u8 = 63;
@@ -55,22 +53,19 @@ impl Looks {
     }
 }
 
-/// The lists; their tails are the oldest pages.
+/// Two lists, and what their pages have earned.
 pub(super) struct Tenured {
-    lists: Lists<2>,
+    fifo: TwoList,
     tenures: Vec<Tenure>,
     looks: Looks,
-    /// Inactive pages, in millionths of all.
-    share: u32,
 }
 
 impl Tenured {
     pub(super) fn new(pages: u32, share: u32) -> Self {
         Self {
-            lists: Lists::new(pages),
+            fifo: TwoList::new(pages, share),
             tenures: vec![Tenure::default(); pages as usize],
             looks: Looks::default(),
-            share,
         }
     }
 
@@ -78,36 +73,32 @@ impl Tenured {
         &mut self.tenures[page.0 as usize]
     }
 
-    fn inactive_is_short(&self) -> bool {
-        let inactive = self.lists.len(INACTIVE);
-        let total = self.lists.len(ACTIVE) + inactive;
-        inactive < window::pages(total, self.share)
-    }
-
-    /// The oldest active page that is not passed over.
-    fn next_to_look_at(&mut self) -> Option<PageId> {
-        let passes = self.looks.speak_for_tenure();
+    /// Passes over the oldest active pages that have tenure left.
+    fn pass_over(&mut self) {
+        if !self.looks.speak_for_tenure() {
+            return;
+        }
         for _ in 0..PASSED_MOST {
-            let page = self.lists.tail(ACTIVE)?;
+            let Some(page) = self.fifo.lists.tail(ACTIVE) else {
+                return;
+            };
             let tenure = self.tenure(page);
-            if !passes || tenure.left == 0 {
-                break;
+            if tenure.left == 0 {
+                return;
             }
             tenure.left -= 1;
-            self.lists.enter(page, ACTIVE);
+            self.fifo.lists.enter(page, ACTIVE);
         }
-        self.lists.tail(ACTIVE)
     }
 }
 
 impl Policy for Tenured {
     fn inserted(&mut self, page: PageId, by: Option<Access>) {
-        let place = if by.is_some() { ACTIVE } else { INACTIVE };
-        self.lists.enter(page, place);
+        self.fifo.inserted(page, by);
     }
 
-    fn touched(&mut self, page: PageId, _access: Access) {
-        if self.lists.place(page) == ACTIVE {
+    fn touched(&mut self, page: PageId, access: Access) {
+        if self.fifo.lists.place(page) == ACTIVE {
             return;
         }
         let tenure = self.tenure(page);
@@ -118,42 +109,41 @@ impl Policy for Tenured {
             self.looks.touched += 1;
             self.looks.age();
         }
-        self.lists.enter(page, ACTIVE);
+        self.fifo.touched(page, access);
     }
 
     fn removed(&mut self, page: PageId) {
-        self.lists.forget(page);
+        self.fifo.removed(page);
         *self.tenure(page) = Tenure::default();
     }
 
     fn cooled(&mut self, page: PageId) {
-        if self.lists.place(page) != NOWHERE {
-            self.lists.enter_tail(page, INACTIVE);
+        if self.fifo.lists.place(page) != NOWHERE {
+            self.fifo.cooled(page);
             *self.tenure(page) = Tenure::default();
         }
     }
 
     fn ignores_stores(&self) -> bool {
-        true
+        self.fifo.ignores_stores()
     }
 
     fn propose(&mut self) -> Option<Proposal> {
-        if self.inactive_is_short()
-            && let Some(page) = self.next_to_look_at()
-        {
-            self.lists.enter(page, INACTIVE);
-            return Some(Proposal::Unreference(page));
+        if self.fifo.inactive_is_short() {
+            self.pass_over();
         }
-        let page = self.lists.pop(INACTIVE)?;
-        if std::mem::take(self.tenure(page)).earned > 0 {
+        let proposal = self.fifo.propose();
+        if let Some(Proposal::Evict(page)) = proposal
+            && std::mem::take(self.tenure(page)).earned > 0
+        {
             self.looks.evicted += 1;
             self.looks.age();
         }
-        Some(Proposal::Evict(page))
+        proposal
     }
 
     fn relocated(&mut self, from: PageId, to: PageId) {
-        self.lists.relocate(from, to);
+        self.fifo.relocated(from, to);
         *self.tenure(to) = std::mem::take(self.tenure(from));
     }
 }

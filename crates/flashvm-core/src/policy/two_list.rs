@@ -13,12 +13,12 @@ use super::{Policy, Proposal, window};
 use crate::event::Access;
 use crate::ids::PageId;
 
-const ACTIVE: u8 = 1;
+pub(super) const ACTIVE: u8 = 1;
 const INACTIVE: u8 = 2;
 
 /// The lists; their tails are the oldest pages.
 pub(super) struct TwoList {
-    lists: Lists<2>,
+    pub(super) lists: Lists<2>,
     /// Inactive pages, in millionths of all.
     share: u32,
 }
@@ -31,7 +31,7 @@ impl TwoList {
         }
     }
 
-    fn inactive_is_short(&self) -> bool {
+    pub(super) fn inactive_is_short(&self) -> bool {
         let inactive = self.lists.len(INACTIVE);
         let total = self.lists.len(ACTIVE) + inactive;
         inactive < window::pages(total, self.share)
