@@ -54,7 +54,9 @@ def test_an_array_larger_than_ram_keeps_its_contents():
 def check_paged(done):
     """The program was larger than its RAM and stayed within it."""
     assert done.returncode == 0
-    assert done.totals["pages_out"] > 1000 and done.totals["faults"]["major"] > 10
+    # The pool takes most of these pages compressed, so few of them are written to flash.
+    assert done.totals["evicted"]["dirty"] > 1000 and done.totals["compressed"]["pages"] > 1000
+    assert done.totals["faults"]["major"] > 10
     assert done.totals["resident_pages_max"] * 4096 <= RAM
     assert done.totals["budget_overruns"] == 0
     assert len(done.stats["processes"]) == done.totals["processes"] == 1
