@@ -83,7 +83,7 @@ def test_a_curve_of_lru_falls_to_the_footprint():
     assert curve["miss_ratio"] == [misses / 5000 for misses in curve["misses"]]
 
 
-COUNTED = ("policy", "frames", "requests", "misses", "page_reads", "page_writes", "io_time_us")
+COUNTED = ("policy", "frames", "requests", "misses", "observed", "page_reads", "page_writes", "io_time_us")
 
 
 def counted(lines):

@@ -60,6 +60,7 @@ pub mod counters;
 pub mod discard;
 pub mod engine;
 pub mod event;
+mod fault_cost;
 pub mod gauges;
 pub mod grant;
 pub mod ids;

@@ -2,7 +2,7 @@
 //! decides.
 
 use flashvm_core::discard::Fate;
-use flashvm_core::policy::{Parameter, Policy, PolicyContext, PolicySpec, Proposal};
+use flashvm_core::policy::{Costs, Parameter, Policy, PolicyContext, PolicySpec, Proposal};
 use flashvm_core::prefetch::{Candidate, Demand, SlotView, View, Whereabouts};
 use flashvm_core::{
     Access, Discard, DiscardKind, Nanos, PageId, PolicyKind, PrefetcherKind, Preset, SlotId,
@@ -105,7 +105,7 @@ fn run_policy(kind: PolicySpec, steps: &[Step]) -> Vec<Proposal> {
                 ordered.insert(page);
             }
             Step::Want(page) if !ordered.contains(&page) && !proposed.contains(&page) => {
-                policy.wanted(PageId(page), Access::Read);
+                policy.wanted(PageId(page), Access::Read, Costs::NAND.read);
             }
             Step::Resize(frames) => policy.resized(frames),
             Step::Dirty(page) if ordered.contains(&page) => policy.dirtied(PageId(page)),

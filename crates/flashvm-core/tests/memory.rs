@@ -2,7 +2,7 @@
 //!
 //! A test binary of its own, since the count covers the whole process.
 
-use flashvm_core::policy::{BLOCK_PAGES, PolicyContext, PolicySpec, Proposal};
+use flashvm_core::policy::{BLOCK_PAGES, Costs, PolicyContext, PolicySpec, Proposal};
 use flashvm_core::{Access, PageId, PolicyKind};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ fn no_policy_takes_more_than_forty_bytes_a_page() {
             let mut policy = PolicySpec::new(info.kind).build(&context, PAGES);
             for page in (0..PAGES).map(PageId) {
                 policy.foresee(u64::from(page.0));
-                policy.wanted(page, Access::Write);
+                policy.wanted(page, Access::Write, Costs::NAND.read);
                 policy.inserted(page, Some(Access::Write));
                 policy.dirtied(page);
             }

@@ -55,6 +55,7 @@ class Figures(TypedDict):
     frames: int
     requests: int
     misses: int
+    observed: int
     page_reads: int
     page_writes: int
     io_time_us: float
@@ -108,8 +109,8 @@ def simulate(
     Returns
     -------
     dict
-        `Figures`: trace, policy, frames, requests, misses, page_reads, page_writes, io_time_us, wall_s,
-        requests_per_s.
+        `Figures`: trace, policy, frames, requests, misses, observed, page_reads, page_writes, io_time_us,
+        wall_s, requests_per_s.
 
     Raises
     ------

@@ -32,8 +32,11 @@ A reference to a page that is not in memory is a miss and reads the page; a dirt
 is evicted, not at the end. I/O time is the device model's time, one request at a time. The trace is read
 once; references are kept in RAM up to 256 MiB, then in a temporary file ($TMPDIR, else /var/tmp).
 
-With --json, one object a line: trace, policy, frames, requests, misses, page_reads, page_writes,
-io_time_us, wall_s, requests_per_s.";
+Observed are the references to pages in memory that the policy sees: with --sight live, a fault of the
+live pager each.
+
+With --json, one object a line: trace, policy, frames, requests, misses, observed, page_reads,
+page_writes, io_time_us, wall_s, requests_per_s.";
 
 /// Interval of progress updates.
 const WATCH: Duration = Duration::from_millis(100);
@@ -248,7 +251,7 @@ pub(crate) fn watched<T>(
 
 fn table(references: &References, args: &SimArgs, rows: &[Row]) -> String {
     let mut text = format!(
-        "{}: {} references, {} pages, {} of them written; device {}\n\n{:>10} {:<24} {:>14} {:>8} {:>14} {:>14} {:>10}\n",
+        "{}: {} references, {} pages, {} of them written; device {}\n\n{:>10} {:<24} {:>14} {:>8} {:>14} {:>14} {:>14} {:>10}\n",
         args.trace.display(),
         count(references.len()),
         count(references.pages().into()),
@@ -258,6 +261,7 @@ fn table(references: &References, args: &SimArgs, rows: &[Row]) -> String {
         "policy",
         "misses",
         "miss %",
+        "observed",
         "page reads",
         "page writes",
         "I/O time",
@@ -269,11 +273,12 @@ fn table(references: &References, args: &SimArgs, rows: &[Row]) -> String {
         }
         last = Some(row.frames);
         text.push_str(&format!(
-            "{:>10} {:<24} {:>14} {:>8.3} {:>14} {:>14} {:>10}\n",
+            "{:>10} {:<24} {:>14} {:>8.3} {:>14} {:>14} {:>14} {:>10}\n",
             count(row.frames.into()),
             row.policy,
             count(row.misses),
             row.misses as f64 * 100.0 / row.requests as f64,
+            count(row.observed),
             count(row.page_reads),
             count(row.page_writes),
             latency((row.io_time_us * 1e3) as u64),

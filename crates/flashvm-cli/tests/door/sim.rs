@@ -86,6 +86,7 @@ fn one_line_for_each_policy_and_size() {
             "trace",
             "policy",
             "frames",
+            "observed",
             "page_reads",
             "page_writes",
             "io_time_us",

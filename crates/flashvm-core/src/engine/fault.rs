@@ -3,7 +3,8 @@
 use super::{Engine, PendingFault};
 use crate::clusters::ClusterSource;
 use crate::event::{Access, Action};
-use crate::ids::PageId;
+use crate::fault_cost;
+use crate::ids::{Nanos, PageId};
 use crate::page::{Flag, PageState};
 use crate::prefetch::Whereabouts;
 
@@ -134,7 +135,7 @@ impl<C: ClusterSource> Engine<C> {
         from: Whereabouts,
         actions: &mut Vec<Action>,
     ) -> Outcome {
-        self.policy.wanted(page, access);
+        self.policy.wanted(page, access, fault_cost::SOFT);
         if !self.take_frame(actions) {
             return Outcome::NoFrame;
         }
@@ -152,7 +153,11 @@ impl<C: ClusterSource> Engine<C> {
         if slot.is_some_and(|slot| self.swap.is_zero(slot)) {
             return self.serve_zero(page, access, Whereabouts::Zero, actions);
         }
-        self.policy.wanted(page, access);
+        let cost = match handle {
+            Some(handle) if self.pool.in_ram(handle) => fault_cost::POOL,
+            _ => Nanos(self.read_time.0 + fault_cost::SOFT.0),
+        };
+        self.policy.wanted(page, access, cost);
         if !self.take_frame(actions) {
             return Outcome::NoFrame;
         }

@@ -6,6 +6,7 @@
 use super::Engine;
 use crate::clusters::ClusterSource;
 use crate::event::{Access, Action};
+use crate::fault_cost;
 use crate::ids::{HUGE_PAGES, PageId};
 use crate::page::{Flag, PageState};
 
@@ -37,7 +38,7 @@ impl<C: ClusterSource> Engine<C> {
         self.counters.faults_total += 1;
         self.counters.faults_zero += 1;
         self.counters.huge_pages += 1;
-        self.policy.wanted(page, access);
+        self.policy.wanted(page, access, fault_cost::SOFT);
         for i in 0..HUGE_PAGES {
             let taken = self.take_frame(actions);
             assert!(taken, "there is room for {HUGE_PAGES} pages");

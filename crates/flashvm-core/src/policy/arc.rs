@@ -14,7 +14,7 @@ use super::adaptive::{Adaptive, B1, B2, T1, T2};
 use super::lists::{Bit, NOWHERE};
 use super::{Policy, Proposal};
 use crate::event::Access;
-use crate::ids::PageId;
+use crate::ids::{Nanos, PageId};
 
 /// Found in the history by the current fault.
 const FOUND: Bit = Bit::Mark;
@@ -40,7 +40,7 @@ impl Policy for Arc {
         self.adaptive.resize(frames);
     }
 
-    fn wanted(&mut self, page: PageId, _access: Access) {
+    fn wanted(&mut self, page: PageId, _access: Access, _cost: Nanos) {
         let place = self.adaptive.lists.place(page);
         self.adaptive.learn(place);
         self.found_in_b2 = place == B2;
@@ -104,7 +104,7 @@ mod tests {
 
     fn fault(arc: &mut Arc, page: u32, full: bool) -> Option<u32> {
         let page = PageId(page);
-        arc.wanted(page, Access::Read);
+        arc.wanted(page, Access::Read, Nanos(0));
         let victim = full.then(|| arc.propose()).flatten();
         arc.inserted(page, Some(Access::Read));
         victim.map(|proposal| match proposal {

@@ -35,6 +35,7 @@ mod lists;
 mod lru;
 mod lru_wsr;
 mod nru;
+mod observed;
 mod opt;
 mod parameters;
 mod registry;
@@ -129,10 +130,10 @@ pub trait Policy: Send {
         let _ = next_use;
     }
 
-    /// A page out of RAM is about to come in by a fault: a frame may have to be freed for it.
+    /// A page out of RAM is about to come in by a fault, which costs `cost`: a frame may have to be freed for it.
     /// `inserted` follows, unless the read fails. A retried fault calls it again.
-    fn wanted(&mut self, page: PageId, access: Access) {
-        let _ = (page, access);
+    fn wanted(&mut self, page: PageId, access: Access, cost: Nanos) {
+        let _ = (page, access, cost);
     }
 
     /// A page came into RAM: by a fault (`Some(access)`, which counts as its first reference), or

@@ -84,12 +84,6 @@ const INACTIVE_THIRD: Parameter = Parameter::Share {
     name: "inactive",
     default: 333_334,
 };
-/// With fewer, more pages are evicted that are used again soon; with more, more touches are soft faults:
-/// `docs/performance.md` has both.
-const INACTIVE_SIX_PERCENT: Parameter = Parameter::Share {
-    name: "inactive",
-    default: 60_000,
-};
 const INACTIVE_EIGHTH: Parameter = Parameter::Share {
     name: "inactive",
     default: 125_000,
@@ -110,8 +104,8 @@ policies! {
         => |g, [share, ..]| Box::new(TwoList::new(g.pages, share));
     SegmentedFifo "segmented-fifo" &[INACTIVE_EIGHTH], "the same, an eighth inactive: fewest moves (Turner, Levy 1981)"
         => |g, [share, ..]| Box::new(TwoList::new(g.pages, share));
-    Tenure "tenure" &[INACTIVE_SIX_PERCENT], "the same, 6 % inactive; pages in use earn tenure, and are looked at ever more rarely: FlashVM's own"
-        => |g, [share, ..]| Box::new(Tenured::new(g.pages, share));
+    Tenure "tenure" &[], "the same, as many inactive as pays; pages in use earn tenure, and are looked at ever more rarely: FlashVM's own"
+        => |g, _| Box::new(Tenured::new(g.pages));
     Car "car" &[], "CLOCK with adaptive replacement (Bansal, Modha 2004)"
         => |g, _| Box::new(Car::new(g.pages));
     Arc "arc" &[], "adaptive replacement (Megiddo, Modha 2003)"

@@ -8,13 +8,16 @@
 //! A tenured page that is evicted has failed. If more than three in four of those that were looked at last failed, the
 //! program has turned to other pages: then no page is passed over.
 //!
+//! How many pages are inactive follows from what looks cost and what they save: see `observed`.
+//!
 //! The generalised CLOCK (Smith 1978) counts references in the same way; here a count is earned by a look.
 
 use super::lists::NOWHERE;
+use super::observed::{Left, Observed};
 use super::two_list::{ACTIVE, TwoList};
 use super::{Policy, Proposal};
 use crate::event::Access;
-use crate::ids::PageId;
+use crate::ids::{Nanos, PageId};
 
 /// Most times that a page is passed over in a row.
 const TENURE_MOST: u8 = 63;
@@ -29,7 +32,7 @@ struct Tenure {
     /// How often it is passed over, from one look to the next.
     earned: u8,
     /// How often it is still passed over.
-    left: u8,
+    remaining: u8,
 }
 
 /// The last looks at tenured pages.
@@ -53,24 +56,57 @@ impl Looks {
     }
 }
 
+/// Two bytes a page: its tenure while it is in the lists; when it left, once it is not.
+#[derive(Clone, Copy, Default)]
+struct Past([u8; 2]);
+
+impl Past {
+    fn of_tenure(tenure: Tenure) -> Self {
+        Self([tenure.earned, tenure.remaining])
+    }
+
+    fn of_departure(left: Left) -> Self {
+        Self(left.get().to_ne_bytes())
+    }
+
+    fn tenure(self) -> Tenure {
+        let Self([earned, remaining]) = self;
+        Tenure { earned, remaining }
+    }
+
+    fn departure(self) -> Option<Left> {
+        Left::new(u16::from_ne_bytes(self.0))
+    }
+}
+
 /// Two lists, and what their pages have earned.
 pub(super) struct Tenured {
     fifo: TwoList,
-    tenures: Vec<Tenure>,
+    pasts: Vec<Past>,
     looks: Looks,
+    observed: Observed,
 }
 
 impl Tenured {
-    pub(super) fn new(pages: u32, share: u32) -> Self {
+    pub(super) fn new(pages: u32) -> Self {
+        let observed = Observed::new();
         Self {
-            fifo: TwoList::new(pages, share),
-            tenures: vec![Tenure::default(); pages as usize],
+            fifo: TwoList::new(pages, observed.share()),
+            pasts: vec![Past::default(); pages as usize],
             looks: Looks::default(),
+            observed,
         }
     }
 
-    fn tenure(&mut self, page: PageId) -> &mut Tenure {
-        &mut self.tenures[page.0 as usize]
+    fn past(&mut self, page: PageId) -> &mut Past {
+        &mut self.pasts[page.0 as usize]
+    }
+
+    /// Ends the absence of a page that is not in the lists. `cost`: of the miss, if it was one.
+    fn end_absence(&mut self, page: PageId, cost: Option<Nanos>) {
+        if let Some(left) = std::mem::take(self.past(page)).departure() {
+            self.observed.back(left, cost);
+        }
     }
 
     /// Passes over the oldest active pages that have tenure left.
@@ -82,29 +118,45 @@ impl Tenured {
             let Some(page) = self.fifo.lists.tail(ACTIVE) else {
                 return;
             };
-            let tenure = self.tenure(page);
-            if tenure.left == 0 {
+            let mut tenure = self.past(page).tenure();
+            if tenure.remaining == 0 {
                 return;
             }
-            tenure.left -= 1;
+            tenure.remaining -= 1;
+            *self.past(page) = Past::of_tenure(tenure);
             self.fifo.lists.enter(page, ACTIVE);
         }
     }
 }
 
 impl Policy for Tenured {
+    fn wanted(&mut self, page: PageId, _access: Access, cost: Nanos) {
+        self.end_absence(page, Some(cost));
+    }
+
     fn inserted(&mut self, page: PageId, by: Option<Access>) {
+        if self.fifo.lists.place(page) == NOWHERE {
+            self.end_absence(page, None);
+        }
         self.fifo.inserted(page, by);
     }
 
     fn touched(&mut self, page: PageId, access: Access) {
-        if self.fifo.lists.place(page) == ACTIVE {
+        let place = self.fifo.lists.place(page);
+        if place == ACTIVE {
             return;
         }
-        let tenure = self.tenure(page);
-        let had = tenure.earned > 0;
-        tenure.earned = (2 * tenure.earned + 1).min(TENURE_MOST);
-        tenure.left = tenure.earned;
+        if place == NOWHERE {
+            self.end_absence(page, None);
+        }
+        self.observed.touched(self.fifo.pages());
+        let Tenure { earned, .. } = self.past(page).tenure();
+        let had = earned > 0;
+        let earned = (2 * earned + 1).min(TENURE_MOST);
+        *self.past(page) = Past::of_tenure(Tenure {
+            earned,
+            remaining: earned,
+        });
         if had {
             self.looks.touched += 1;
             self.looks.age();
@@ -114,13 +166,13 @@ impl Policy for Tenured {
 
     fn removed(&mut self, page: PageId) {
         self.fifo.removed(page);
-        *self.tenure(page) = Tenure::default();
+        *self.past(page) = Past::default();
     }
 
     fn cooled(&mut self, page: PageId) {
         if self.fifo.lists.place(page) != NOWHERE {
             self.fifo.cooled(page);
-            *self.tenure(page) = Tenure::default();
+            *self.past(page) = Past::default();
         }
     }
 
@@ -129,22 +181,25 @@ impl Policy for Tenured {
     }
 
     fn propose(&mut self) -> Option<Proposal> {
+        self.fifo.share = self.observed.share();
         if self.fifo.inactive_is_short() {
             self.pass_over();
         }
         let proposal = self.fifo.propose();
-        if let Some(Proposal::Evict(page)) = proposal
-            && std::mem::take(self.tenure(page)).earned > 0
-        {
-            self.looks.evicted += 1;
-            self.looks.age();
+        if let Some(Proposal::Evict(page)) = proposal {
+            let left = self.observed.evicted(self.fifo.pages());
+            let past = std::mem::replace(self.past(page), Past::of_departure(left));
+            if past.tenure().earned > 0 {
+                self.looks.evicted += 1;
+                self.looks.age();
+            }
         }
         proposal
     }
 
     fn relocated(&mut self, from: PageId, to: PageId) {
         self.fifo.relocated(from, to);
-        *self.tenure(to) = std::mem::take(self.tenure(from));
+        *self.past(to) = std::mem::take(self.past(from));
     }
 }
 
@@ -170,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_page_in_use_is_looked_at_ever_more_rarely() {
-        let mut policy = Tenured::new(4096, 1);
+        let mut policy = Tenured::new(4096);
         let hot = PageId(0);
         for page in 0..8 {
             policy.inserted(PageId(page), Some(Access::Read));
@@ -188,7 +243,7 @@ mod tests {
 
     #[test]
     fn tenure_counts_for_nothing_while_tenured_pages_fail() {
-        let mut policy = Tenured::new(256, 1);
+        let mut policy = Tenured::new(256);
         for page in 0..128 {
             policy.inserted(PageId(page), Some(Access::Read));
         }
@@ -212,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_page_that_is_evicted_removed_or_cooled_loses_its_tenure() {
-        let mut policy = Tenured::new(8, 1_000_000);
+        let mut policy = Tenured::new(8);
         let page = PageId(1);
         let lose: [fn(&mut Tenured, PageId); 3] = [
             |policy, page| {
@@ -225,12 +280,16 @@ mod tests {
         for lose in lose {
             policy.inserted(page, None);
             policy.touched(page, Access::Write);
-            assert_eq!(policy.tenure(page).earned, 1);
+            assert_eq!(policy.past(page).tenure().earned, 1);
             policy.relocated(page, PageId(2));
             policy.relocated(PageId(2), page);
-            policy.tenure(page).left = 0;
+            *policy.past(page) = Past::of_tenure(Tenure {
+                earned: 1,
+                remaining: 0,
+            });
             lose(&mut policy, page);
-            assert_eq!(policy.tenure(page).earned, 0);
+            policy.inserted(page, None);
+            assert_eq!(policy.past(page).tenure().earned, 0);
             policy.removed(page);
         }
     }

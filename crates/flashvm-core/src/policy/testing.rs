@@ -1,7 +1,7 @@
 //! For tests: drives a policy and a naive model of it, without links, packed bits or shared
 //! columns, over the same trace.
 
-use super::{Policy, PolicyContext, PolicySpec, Proposal};
+use super::{Costs, Policy, PolicyContext, PolicySpec, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
 use proptest::prelude::*;
@@ -43,7 +43,7 @@ pub(super) fn agree(policy: &str, naive: &mut dyn Naive, frames: u32, trace: &[R
         if in_ram[number as usize] {
             policy.touched(page, access);
         } else {
-            policy.wanted(page, access);
+            policy.wanted(page, access, Costs::NAND.read);
             if used == frames {
                 let victim = victim(&mut *policy);
                 in_ram[victim as usize] = false;

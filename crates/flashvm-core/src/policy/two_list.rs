@@ -20,7 +20,7 @@ const INACTIVE: u8 = 2;
 pub(super) struct TwoList {
     pub(super) lists: Lists<2>,
     /// Inactive pages, in millionths of all.
-    share: u32,
+    pub(super) share: u32,
 }
 
 impl TwoList {
@@ -31,10 +31,13 @@ impl TwoList {
         }
     }
 
+    /// Pages in RAM.
+    pub(super) fn pages(&self) -> u32 {
+        self.lists.len(ACTIVE) + self.lists.len(INACTIVE)
+    }
+
     pub(super) fn inactive_is_short(&self) -> bool {
-        let inactive = self.lists.len(INACTIVE);
-        let total = self.lists.len(ACTIVE) + inactive;
-        inactive < window::pages(total, self.share)
+        self.lists.len(INACTIVE) < window::pages(self.pages(), self.share)
     }
 }
 

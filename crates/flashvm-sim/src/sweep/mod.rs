@@ -214,13 +214,7 @@ impl<'a> Material<'a> {
             costs: page_costs(&mut *build()?),
         };
         let policy = job.policy.build(&context, job.frames);
-        let mut ram = Ram::new(
-            policy,
-            build()?,
-            places.clone(),
-            job.frames,
-            job.observation,
-        );
+        let mut ram = Ram::new(policy, build()?, &context, job.frames, job.observation);
         let next_uses = self.next_uses.as_ref();
         let next_uses = next_uses.filter(|_| job.policy.kind().is_offline());
         let (mut buffer, mut next_buffer) = (Vec::new(), Vec::new());

@@ -6,7 +6,7 @@
 //! written.
 
 use crate::device::{DeviceModel, Range, Request};
-use flashvm_core::policy::{BLOCK_PAGES, Policy, Proposal};
+use flashvm_core::policy::{BLOCK_PAGES, Policy, PolicyContext, Proposal};
 use flashvm_core::{Access, Nanos, PageId};
 use std::sync::Arc;
 
@@ -53,6 +53,8 @@ pub(super) struct Ram {
     model: Box<dyn DeviceModel>,
     tells_of_frees: bool,
     places: Arc<[u32]>,
+    /// Cost of a read, for the policy.
+    read_cost: Nanos,
     observation: Observation,
     free: u32,
     pages: Vec<u8>,
@@ -68,10 +70,12 @@ impl Ram {
     pub(super) fn new(
         policy: Box<dyn Policy>,
         model: Box<dyn DeviceModel>,
-        places: Arc<[u32]>,
+        context: &PolicyContext,
         frames: u32,
         observation: Observation,
     ) -> Self {
+        let places = context.places.clone();
+        let places = places.expect("a sweep knows the places of its pages");
         let mut ram = Self {
             policy,
             tells_of_frees: model.hears_of_frees(),
@@ -80,6 +84,7 @@ impl Ram {
             free: frames,
             pages: vec![0; places.len()],
             places,
+            read_cost: context.costs.read,
             counts: Counts::default(),
             begun: Nanos(0),
             now: Nanos(0),
@@ -153,7 +158,7 @@ impl Ram {
 
     fn fault(&mut self, page: PageId, access: Access) {
         self.counts.misses += 1;
-        self.policy.wanted(page, access);
+        self.policy.wanted(page, access, self.read_cost);
         if self.free == 0 {
             self.reclaim();
         }

@@ -16,6 +16,9 @@ pub struct Row<'a> {
     pub requests: u64,
     /// References to pages that were not in memory.
     pub misses: u64,
+    /// References to pages in memory that the policy observed. A live pager takes a soft fault or a first-store
+    /// fault for each of those under [`Observation::Live`](super::Observation::Live).
+    pub observed: u64,
     /// Pages read.
     pub page_reads: u64,
     /// Pages written.
@@ -39,6 +42,7 @@ impl<'a> Row<'a> {
             frames: job.frames,
             requests: figures.requests,
             misses: counts.misses,
+            observed: counts.observed,
             page_reads: counts.page_reads,
             page_writes: counts.page_writes,
             io_time_us: counts.io_time.0 as f64 / 1e3,
