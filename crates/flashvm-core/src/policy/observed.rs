@@ -145,7 +145,7 @@ mod tests {
         for turn in 0..turns {
             for n in 0..evicted {
                 let left = observed.evicted(16 * FRAMES);
-                if (turn * evicted + n) % missed == 0 {
+                if (turn * evicted + n).is_multiple_of(missed) {
                     observed.back(left, Some(MISS));
                 }
             }
