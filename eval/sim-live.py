@@ -6,7 +6,8 @@ usage: eval/sim-live.py [--short] [--trace FILE] [--policy clock,sieve] [--ram 1
 Without --trace: 400,000 references to 16,384 pages, by a Zipf law with exponent 0.9, 30 % of them stores; seed 1.
 The simulator (`flashvm sim --sight live`) has the frames that the policy has live: the budget without read buffers
 (budget / 128, at least min(budget / 32, 512 KiB), from 256 KiB to 16 MiB) and without the frames that are kept free or on standby (max(frames / 64,
-min(64, frames / 16))). Live, nothing is prefetched or compressed, and a miss is a fault on a page that is not in RAM.
+min(64, frames / 16))). Live, nothing is prefetched or compressed, first stores fault (a policy sees them with `--sight live`),
+and a miss is a fault on a page that is not in RAM.
 Counts, not times: other programs may run beside it. Ends with 1 if a pair differs by more than --most percent.
 """
 
@@ -55,7 +56,7 @@ def simulated(trace, policy, frames):
 def live(trace, policy, ram, folder, options):
     stats = Path(folder) / "stats.json"
     words = [FLASHVM, "run", "--quiet", "--ram", str(ram), "--policy", policy, "--prefetcher", "off", "--compress", "off",
-             "--stats", stats, *options, "--", WORKLOAD, "trace", trace]
+             "--first-store", "fault", "--stats", stats, *options, "--", WORKLOAD, "trace", trace]
     subprocess.run(words, stdout=subprocess.PIPE, check=True, timeout=600)
     faults = json.loads(stats.read_text())["totals"]["faults"]
     return faults["major"] + faults["zero"]
