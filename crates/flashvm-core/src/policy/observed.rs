@@ -4,7 +4,7 @@
 //! twice as many pages under observation, a page that left at most as many evictions ago as there are such pages now
 //! would still be in RAM. So the cost of misses on such pages is what more observation would save, and the share follows:
 //!
-//! | costs since the last decisions | share |
+//! | costs of late | share |
 //! | --- | --- |
 //! | those misses > 1.1 * soft faults | grows by a quarter |
 //! | soft faults > 1.1 * those misses | shrinks by a fifth |
@@ -27,35 +27,35 @@ const TICKS: u32 = 128;
 const DECISIONS: u32 = 8;
 
 /// When a page left RAM, in ticks. Never zero: two bytes have room for "has not left".
-pub(super) type Left = NonZeroU16;
+pub(super) type Departure = NonZeroU16;
 
 /// The share, and what it is decided by.
 #[derive(Debug)]
 pub(super) struct Observed {
     share: u32,
-    clock: Left,
+    clock: Departure,
     /// Evictions since the last tick.
     evictions: u32,
     /// Pages looked at since the last decision.
     looks: u32,
-    /// Faded sums: costs in nanoseconds, and pages.
+    /// Costs, in nanoseconds, and pages that departed and returned. A decision takes a quarter off each, and keeps the rest.
     misses: u64,
     soft_faults: u64,
-    left: u64,
-    back: u64,
+    departed: u64,
+    returned: u64,
 }
 
 impl Observed {
     pub(super) const fn new() -> Self {
         Self {
             share: START,
-            clock: Left::MIN,
+            clock: Departure::MIN,
             evictions: 0,
             looks: 0,
             misses: 0,
             soft_faults: 0,
-            left: 0,
-            back: 0,
+            departed: 0,
+            returned: 0,
         }
     }
 
@@ -71,27 +71,27 @@ impl Observed {
     }
 
     /// A page was evicted.
-    pub(super) fn evicted(&mut self, frames: u32) -> Left {
+    pub(super) fn evicted(&mut self, frames: u32) -> Departure {
         self.evictions += 1;
         if self.evictions >= (frames / TICKS).max(1) {
             self.evictions = 0;
-            self.clock = self.clock.checked_add(1).unwrap_or(Left::MIN);
+            self.clock = self.clock.checked_add(1).unwrap_or(Departure::MIN);
         }
-        self.left += 1;
+        self.departed += 1;
         self.looked(frames);
         self.clock
     }
 
-    /// A page that left then is back. `cost`: of the miss; none if it had not yet been dropped.
+    /// A page that left then has returned. `cost`: of the miss; none if the page had not been dropped yet.
     ///
     /// The clock returns to its start after 512 times as many evictions as there are frames: a page that left that long
     /// ago may look young.
-    pub(super) fn back(&mut self, left: Left, cost: Option<Nanos>) {
-        let ago = u32::from(self.clock.get().wrapping_sub(left.get()));
+    pub(super) fn returned(&mut self, departure: Departure, cost: Option<Nanos>) {
+        let ago = u32::from(self.clock.get().wrapping_sub(departure.get()));
         if ago > TICKS {
             return;
         }
-        self.back += 1;
+        self.returned += 1;
         if let Some(cost) = cost
             && ago <= window::pages(TICKS, self.share)
         {
@@ -108,7 +108,7 @@ impl Observed {
     }
 
     fn decide(&mut self) {
-        let all_return = 16 * self.back > 15 * self.left;
+        let all_return = 16 * self.returned > 15 * self.departed;
         let misses = if all_return { 0 } else { self.misses };
         if 10 * misses > 11 * self.soft_faults {
             self.share = (self.share + self.share / 4).min(MOST);
@@ -118,8 +118,8 @@ impl Observed {
         for sum in [
             &mut self.misses,
             &mut self.soft_faults,
-            &mut self.left,
-            &mut self.back,
+            &mut self.departed,
+            &mut self.returned,
         ] {
             *sum -= *sum / 4;
         }
@@ -144,9 +144,9 @@ mod tests {
         let mut observed = Observed::new();
         for turn in 0..turns {
             for n in 0..evicted {
-                let left = observed.evicted(16 * FRAMES);
+                let departure = observed.evicted(16 * FRAMES);
                 if (turn * evicted + n).is_multiple_of(missed) {
-                    observed.back(left, Some(MISS));
+                    observed.returned(departure, Some(MISS));
                 }
             }
             for _ in 0..touched {
@@ -179,11 +179,11 @@ mod tests {
         for (evicted, cost) in [(FRAMES, Some(MISS)), (0, None)] {
             let mut observed = Observed::new();
             for _ in 0..10_000 {
-                let left = observed.evicted(FRAMES);
+                let departure = observed.evicted(FRAMES);
                 for _ in 0..evicted {
                     observed.evicted(FRAMES);
                 }
-                observed.back(left, cost);
+                observed.returned(departure, cost);
                 observed.touched(FRAMES);
             }
             assert_eq!(observed.share(), LEAST, "{evicted} evictions later");

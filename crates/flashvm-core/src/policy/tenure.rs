@@ -13,7 +13,7 @@
 //! The generalised CLOCK (Smith 1978) counts references in the same way; here a count is earned by a look.
 
 use super::lists::NOWHERE;
-use super::observed::{Left, Observed};
+use super::observed::{Departure, Observed};
 use super::two_list::{ACTIVE, TwoList};
 use super::{Policy, Proposal};
 use crate::event::Access;
@@ -65,8 +65,8 @@ impl Past {
         Self([tenure.earned, tenure.remaining])
     }
 
-    fn of_departure(left: Left) -> Self {
-        Self(left.get().to_ne_bytes())
+    fn of_departure(departure: Departure) -> Self {
+        Self(departure.get().to_ne_bytes())
     }
 
     fn tenure(self) -> Tenure {
@@ -74,8 +74,8 @@ impl Past {
         Tenure { earned, remaining }
     }
 
-    fn departure(self) -> Option<Left> {
-        Left::new(u16::from_ne_bytes(self.0))
+    fn departure(self) -> Option<Departure> {
+        Departure::new(u16::from_ne_bytes(self.0))
     }
 }
 
@@ -104,8 +104,8 @@ impl Tenured {
 
     /// Ends the absence of a page that is not in the lists. `cost`: of the miss, if it was one.
     fn end_absence(&mut self, page: PageId, cost: Option<Nanos>) {
-        if let Some(left) = std::mem::take(self.past(page)).departure() {
-            self.observed.back(left, cost);
+        if let Some(departure) = std::mem::take(self.past(page)).departure() {
+            self.observed.returned(departure, cost);
         }
     }
 
@@ -187,8 +187,8 @@ impl Policy for Tenured {
         }
         let proposal = self.fifo.propose();
         if let Some(Proposal::Evict(page)) = proposal {
-            let left = self.observed.evicted(self.fifo.pages());
-            let past = std::mem::replace(self.past(page), Past::of_departure(left));
+            let departure = self.observed.evicted(self.fifo.pages());
+            let past = std::mem::replace(self.past(page), Past::of_departure(departure));
             if past.tenure().earned > 0 {
                 self.looks.evicted += 1;
                 self.looks.age();
