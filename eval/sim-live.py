@@ -69,7 +69,7 @@ def size(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--short", action="store_true", help="a tenth of the references, three policies, one budget")
+    parser.add_argument("--short", action="store_true", help="three policies, one budget")
     parser.add_argument("--trace", type=Path, help="any trace that flashvm sim reads")
     parser.add_argument("--policy", default=POLICIES, help="separated by commas (%(default)s)")
     parser.add_argument("--ram", default="16M,32M", help="budgets, separated by commas (%(default)s)")
@@ -79,12 +79,12 @@ def main():
     options = parser.parse_args()
     policies, budgets = options.policy.split(","), [size(ram) for ram in options.ram.split(",")]
     if options.short:
-        policies, budgets = ["clock", "tenure", "s3-fifo"], [8 << 20]
+        policies, budgets = ["clock", "tenure", "s3-fifo"], [16 << 20]
     rows, far = [], 0
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         trace = options.trace or Path(folder) / "zipf.txt"
         if not options.trace:
-            zipf(trace, *((4096, 40_000) if options.short else (16_384, 400_000)))
+            zipf(trace, 16_384, 400_000)
         print("| policy | RAM, MiB | frames of the policy | simulated | live | live / simulated |")
         print("| --- | ---: | ---: | ---: | ---: | ---: |")
         for policy in policies:
