@@ -284,7 +284,12 @@ fn no_page_is_lost_stale_or_mapped_twice_and_the_budget_is_kept() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    // A case in which the engine stands still takes a second or two.
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        max_shrink_time: 120_000,
+        ..ProptestConfig::default()
+    })]
 
     /// The same, in a form that proptest shrinks to the steps that matter.
     #[test]

@@ -484,7 +484,11 @@ impl<C: ClusterSource> Engine<C> {
             self.reclaiming = true;
         } else if ahead >= self.mark_high() && ahead.saturating_sub(unwritten) >= self.mark_low() {
             self.reclaiming = false;
-            self.propose_refused_again();
+            // While a fault waits for a frame, its search ends when the policy has proposed every page once. Pages that
+            // came back at every event would be proposed for ever.
+            if !self.starved {
+                self.propose_refused_again();
+            }
         }
     }
 }

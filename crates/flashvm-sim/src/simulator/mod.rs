@@ -26,7 +26,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
 
 /// Events without progress of any access before the run counts as stuck.
-const STEPS_MAX: u32 = 1_000_000;
+const STEPS_MAX: u32 = 100_000;
 /// Longest delay until the executor notices the end of a request.
 const NOTICE_DELAY: u64 = 5_000;
 /// Longest delay until the background reclaims.

@@ -1,6 +1,7 @@
 //! Waiting for a congested device.
 
 use super::*;
+use crate::event::Advice;
 use crate::settings::CongestionWait;
 
 #[test]
@@ -122,4 +123,31 @@ fn a_cleaner_that_waits_the_whole_time_reclaims_nothing() {
     rig.now += timeout;
     let actions = rig.tell(Event::Tick);
     assert!(matches!(actions[..], [Action::Write { .. }]), "{actions:?}");
+}
+
+#[test]
+fn a_fault_that_meets_only_locked_pages_sleeps() {
+    let settings = Settings {
+        preclean: 2,
+        write_run: 100,
+        ..settings()
+    };
+    let mut rig = rig(20, settings, true);
+    rig.tell(Event::Advise {
+        first: PageId(10),
+        count: 10,
+        advice: Advice::Lock,
+    });
+    for page in 0..20 {
+        rig.fault(page, Write);
+    }
+    // The other half is being written.
+    rig.fault(30, Write);
+    let mut ticks = 0;
+    while rig.engine.deadline().is_some_and(|at| at.0 <= rig.now) {
+        rig.tell(Event::Tick);
+        ticks += 1;
+        assert!(ticks < 100, "it spins");
+    }
+    assert!(rig.engine.deadline().is_some(), "a fault waits");
 }

@@ -43,11 +43,18 @@ impl<K> Placement<K> {
         E: Pages,
     {
         if !context.space().has_shadow() {
-            match context.space().protect(Run::new(first, count), true) {
-                Ok(()) => self.progress += 1,
-                Err(_) => refuse(context, first, count),
+            let mut tries = 0;
+            loop {
+                match context.space().protect(Run::new(first, count), true) {
+                    Ok(()) => self.progress += 1,
+                    Err(Stop::Again) if tries < MOVE_TRIES => {
+                        tries += 1;
+                        continue;
+                    }
+                    Err(_) => refuse(context, first, count),
+                }
+                return;
             }
-            return;
         }
         let mut done = 0;
         // Tries, with the page that they are for.
