@@ -7,6 +7,7 @@
  *                                        for a lost page of the C library
  *        small die MIB                   the same; the handler touches the lost object, which ends the program
  *        small fill BYTES                objects of BYTES until ENOMEM: all are right
+ *        small order COUNT               COUNT objects of 512 bytes, looked at twice in the order in which they were made
  *        small maps LEFT                 churn after the program has taken all but LEFT of the mappings that
  *                                        the kernel allows
  *        small hole                      mappings at the addresses of small pages go elsewhere, or are refused
@@ -395,6 +396,21 @@ static int main_files(void)
 	return main_lost(12, false);
 }
 
+static int main_order(size_t count)
+{
+	uint8_t **objects = shared(count * sizeof *objects);
+	for (size_t i = 0; i < count; i++) {
+		objects[i] = malloc(512);
+		if (!objects[i])
+			DIE("malloc: %m");
+		fill(objects[i], 512, i);
+	}
+	for (size_t i = 0; i < 2 * count; i++)
+		check(objects[i % count], 512, i % count, "in order");
+	puts("small: all are right");
+	return 0;
+}
+
 static int main_free(const char *how)
 {
 	uint8_t *volatile large = malloc(512), *volatile tiny = malloc(24), *volatile at = large;
@@ -425,6 +441,8 @@ int main(int argc, char **argv)
 		return main_lost(strtoul(argv[2], NULL, 10), true);
 	if (argc == 3 && !strcmp(argv[1], "fill"))
 		return main_fill(strtoul(argv[2], NULL, 10));
+	if (argc == 3 && !strcmp(argv[1], "order"))
+		return main_order(strtoul(argv[2], NULL, 10));
 	if (argc == 3 && !strcmp(argv[1], "maps"))
 		return main_maps(strtoul(argv[2], NULL, 10));
 	if (argc == 2 && !strcmp(argv[1], "hole"))
@@ -433,6 +451,6 @@ int main(int argc, char **argv)
 		return main_files();
 	if (argc == 3 && !strcmp(argv[1], "free"))
 		return main_free(argv[2]);
-	dprintf(2, "usage: small churn MIB SECONDS SEED | lost MIB | die MIB | fill BYTES | maps LEFT | hole | files | free HOW\n");
+	dprintf(2, "usage: small churn MIB SECONDS SEED | lost MIB | die MIB | fill BYTES | order COUNT | maps LEFT | hole | files | free HOW\n");
 	return 2;
 }

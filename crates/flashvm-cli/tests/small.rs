@@ -149,6 +149,21 @@ fn reads_that_fail_are_repeated() {
     );
 }
 
+/// One read brings in several objects that were written together and are used together.
+#[test]
+fn neighbours_come_in_together() {
+    const TEST: &str = "neighbours_come_in_together";
+    for options in [&[][..], &IN_PLACE] {
+        if !ready(TEST) {
+            return;
+        }
+        let outcome = small(TEST, options, &["order", "60000"]).expect_success(TEST);
+        let (reads, pages) = (outcome.stat("major"), outcome.stat("bytes_in") / 512);
+        assert!(pages > 60_000, "{pages} in: {}", outcome.stats);
+        assert!(reads * 8 < pages, "{reads} reads of {pages} pages");
+    }
+}
+
 /// When mappings run out, pages are unmapped and new ones go to the page pager: nothing is lost.
 #[test]
 fn few_mappings() {

@@ -31,8 +31,11 @@ fn setup(rng: &mut Rng) -> Setup {
     // Room for every page at full size, and for blocks that turn bad.
     let fewest = pages_most * PAGE_SIZE as u32 / BLOCK_BYTES as u32 + 16;
     let mut blocks = 2 * fewest + rng.below_u32(fewest);
+    let mut forks_most = 4;
     if rng.one_in(3) {
-        // So few blocks that commitments can fill the store: no block may turn bad.
+        // So few blocks that commitments can fill the store: no block may turn bad. No forks: a child that sleeps keeps
+        // blocks that are mostly garbage, and its parent cannot clean them.
+        forks_most = 0;
         blocks = 5 + rng.below_u32(20);
         (faults.reads, faults.flips, faults.writes) = (0, 0, 0);
     }
@@ -59,6 +62,7 @@ fn setup(rng: &mut Rng) -> Setup {
             u32::MAX
         },
         frames_fewest: 16,
+        forks_most,
         faults,
         sabotage: None,
     }

@@ -119,6 +119,12 @@ impl Frames {
         })
     }
 
+    /// Frames that have ever been of the heap.
+    #[must_use]
+    pub fn high(&self) -> u32 {
+        self.high
+    }
+
     /// All frames that have ever been of the heap; those that have left it are empty.
     pub fn all(&self) -> impl Iterator<Item = FrameId> + use<> {
         (0..self.high).map(FrameId)
@@ -146,6 +152,39 @@ impl Frames {
         let frame = FrameId(self.lists[from.number() as usize].first / SECTORS);
         self.split(frame, from, shape);
         Some(frame)
+    }
+
+    /// Takes a range for the first of `pages` pages that are to lie in frames side by side: from the smallest free range, like
+    /// [`Self::take`], or from one of those freed next that has more room behind it.
+    pub fn take_run(&mut self, shape: Shape, pages: u32) -> Option<FrameId> {
+        if pages == 1 {
+            return self.take(shape);
+        }
+        let (mut best, mut room) = (None, 0);
+        let mut looks = RUN_LOOKS;
+        for holder in shape.and_holders() {
+            let mut at = self.lists[holder.number() as usize].first;
+            while at != NIL && looks > 0 && room < pages {
+                let frame = FrameId(at / SECTORS);
+                let free = self.free_from(frame, shape, pages);
+                if free > room {
+                    (best, room) = (Some(frame), free);
+                }
+                at = self.sectors[at as usize][1];
+                looks -= 1;
+            }
+        }
+        best.filter(|&frame| self.take_at(frame, shape))
+    }
+
+    /// Frames from this one on, up to `most`, in which a range is free.
+    #[must_use]
+    pub fn free_from(&self, first: FrameId, shape: Shape, most: u32) -> u32 {
+        let frames = self.free.iter().skip(first.0 as usize).take(most as usize);
+        let bits = shape
+            .and_holders()
+            .fold(0, |bits, holder| bits | holder.bit());
+        frames.take_while(|&&free| free & bits != 0).count() as u32
     }
 
     /// Takes a range in this frame, if it is free.
@@ -285,6 +324,9 @@ impl Frames {
         self.free[frame.0 as usize] &= !shape.bit();
     }
 }
+
+/// Free ranges at which [`Frames::take_run`] looks.
+const RUN_LOOKS: u32 = 64;
 
 /// The index of a range's entry.
 fn node(frame: FrameId, shape: Shape) -> usize {

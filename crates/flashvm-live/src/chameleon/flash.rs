@@ -4,66 +4,76 @@ use super::{Chameleon, Owner};
 use crate::flash::{Part, Store, checksum};
 use crate::sys::map;
 use flashvm_core::PAGE_SIZE;
-use flashvm_core::chameleon::{BLOCK_BYTES, FrameId, Location, Shape, Task};
+use flashvm_core::chameleon::engine::READ_BYTES_MAX;
+use flashvm_core::chameleon::{BLOCK_BYTES, Location, Shape, Task};
 
-/// Buffer for a page together with the sectors of 4 KiB that contain it.
+/// Bytes of the sectors that hold the pages of one read, at most.
+const AROUND: usize = READ_BYTES_MAX + PAGE_SIZE;
+
+/// Buffer for a read without a queue.
 #[repr(align(4096))]
-struct Around([u8; 2 * PAGE_SIZE]);
+struct Around([u8; AROUND]);
 
 impl Chameleon {
-    /// Reads the page of a fault into its range. Returns the checksum of the data, or `None` if the read failed.
+    /// Reads the page of a fault and its neighbours into their ranges. Returns the checksum of the page's own data, or
+    /// `None` if the read failed.
     ///
     /// # Safety
-    /// The engine has just returned [`flashvm_core::chameleon::Action::Read`] with these arguments for `task`, and hears of the outcome after
-    /// this call: until then the page is marked as being read, and nobody else touches its range.
-    pub(super) unsafe fn read_page(
+    /// The engine has just returned [`flashvm_core::chameleon::Action::Read`] with this place and shape for `task`, and hears of the outcome
+    /// after this call: until then the pages are marked as being read, and nobody else touches their ranges.
+    pub(super) unsafe fn read_pages(
         &self,
         owner: &dyn Owner,
         task: &mut Task,
         at: Location,
-        frame: FrameId,
         shape: Shape,
     ) -> Option<u64> {
-        let (store, to) = (owner.store(), self.places.range(frame, shape));
+        let store = owner.store();
+        let frames = task.read_frames().expect("the engine asked for a read");
+        let first = self.places.range(frames.all()[0], shape);
+        let bytes = frames.all().len() * first.len;
         // The transfer is rounded out to whole sectors.
         let unit = self.sector_bytes as u64;
         let start = at.offset() / unit * unit;
         let skip = (at.offset() - start) as usize;
-        let len = (skip + to.len).next_multiple_of(self.sector_bytes);
+        let len = (skip + bytes).next_multiple_of(self.sector_bytes);
+        // SAFETY: the buffer holds `len` bytes, the pages from `skip` on. Nobody else touches it, or the ranges, as the caller
+        // guarantees.
+        let scatter = |buffer: usize| unsafe {
+            for (at, &frame) in frames.all().iter().enumerate() {
+                let to = self.places.range(frame, shape);
+                map::copy(buffer + skip + at * to.len, to.address, to.len);
+            }
+        };
         let queue = owner.demand_queue();
         if queue.is_none() {
-            // The read blocks, so the reclaim work for this page comes first.
+            // The read blocks, so the reclaim work for these pages comes first.
             self.meanwhile(owner, task);
         }
         let failed = match queue {
             Some(mut queue) => {
                 let meanwhile = || self.meanwhile(owner, task);
                 let failed = queue.read_unchecked(store, start, len, meanwhile);
-                // SAFETY: the queue's buffer is this thread's own, and holds `len` bytes, at least `skip` more than the
-                // page has. Nobody else touches the page's range, as the caller guarantees.
-                unsafe { map::copy(queue.buffer() + skip, to.address, to.len) };
+                scatter(queue.buffer());
                 failed
             }
-            None if len == to.len => {
+            None if len == first.len => {
                 // SAFETY: nobody else touches the page's range until the read has ended, as the caller guarantees.
-                unsafe { store.read(start, to) }
+                unsafe { store.read(start, first) }
             }
             None => {
-                let mut around = Around([0; 2 * PAGE_SIZE]);
+                let mut around = Around([0; AROUND]);
                 let address = around.0.as_mut_ptr() as usize;
-                assert!(len <= size_of::<Around>(), "{len} bytes around a page");
-                // SAFETY: `around` is this call's own, and `len` bytes fit; they hold the page from `skip` on. Nobody else
-                // touches the page's range, as the caller guarantees.
-                unsafe {
-                    let failed = store.read(start, Part { address, len });
-                    map::copy(address + skip, to.address, to.len);
-                    failed
-                }
+                assert!(len <= size_of::<Around>(), "{len} bytes around pages");
+                // SAFETY: `around` is this call's own, and `len` bytes fit.
+                let failed = unsafe { store.read(start, Part { address, len }) };
+                scatter(address);
+                failed
             }
         };
         // SAFETY: the range lies in the mapping of the frames. The page is still marked as being read, as the caller
         // guarantees, so nobody stores to it.
-        let arrived = || checksum(unsafe { map::bytes(to.address, to.len) });
+        let arrived = || checksum(unsafe { map::bytes(first.address, first.len) });
         failed.is_none().then(arrived)
     }
 

@@ -222,9 +222,9 @@ impl Chameleon {
             }
             match action {
                 Action::Pause => crate::sys::sleep(PAUSE),
-                Action::Read { at, frame, shape } => {
+                Action::Read { at, shape, .. } => {
                     // SAFETY: the engine has just returned this action, and hears of the outcome next.
-                    event = Event::Read(unsafe { self.read_page(owner, task, at, frame, shape) });
+                    event = Event::Read(unsafe { self.read_pages(owner, task, at, shape) });
                 }
                 Action::ReadBlock(block) => {
                     // SAFETY: the engine has just returned this action, and hears of the outcome next.

@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Most pages of one read.
 pub(crate) const PAGES_MAX: u32 = 8;
+/// Pages of a buffer: small pages of as many bytes may begin amid a sector.
+pub(crate) const BUFFER_PAGES: u32 = PAGES_MAX + 1;
 /// Most queues of a process: reads that threads poll for at the same time. The handler makes the others.
 const QUEUES: usize = 16;
 /// Queues of a process with a budget of n frames: n / 512, clamped to 1..=16. Their buffers take n / 64 frames.
@@ -84,7 +86,7 @@ impl DemandQueues {
 
     /// Pages of all buffers.
     pub(crate) fn pages(&self) -> u32 {
-        self.opened.load(Ordering::Relaxed) * PAGES_MAX
+        self.opened.load(Ordering::Relaxed) * BUFFER_PAGES
     }
 
     /// Takes a free queue for this thread alone. `None` if there is none; then [`Self::wants_more`] may hold.
@@ -132,12 +134,12 @@ impl DemandQueues {
         self.wanted.store(false, Ordering::Relaxed);
         let index = self.opened.load(Ordering::Relaxed);
         let entry = &self.entries[index as usize];
-        let Ok(buffer) = map::own(PAGES_MAX as usize * PAGE_SIZE) else {
+        let Ok(buffer) = map::own(BUFFER_PAGES as usize * PAGE_SIZE) else {
             return;
         };
         let buffers = Part {
             address: buffer,
-            len: PAGES_MAX as usize * PAGE_SIZE,
+            len: BUFFER_PAGES as usize * PAGE_SIZE,
         };
         let queue = DemandRing {
             requests: requests(buffers),
@@ -153,7 +155,7 @@ impl DemandQueues {
 }
 
 impl DemandQueue<'_> {
-    /// Address of the buffer, which has room for [`PAGES_MAX`] pages.
+    /// Address of the buffer, which has room for [`PAGES_MAX`] pages and one more.
     pub(crate) fn buffer(&self) -> usize {
         self.buffer
     }
@@ -194,7 +196,7 @@ impl DemandQueue<'_> {
 
     /// The first `len` bytes of the buffer.
     fn part(&self, len: usize) -> Part {
-        assert!(len <= PAGES_MAX as usize * PAGE_SIZE);
+        assert!(len <= BUFFER_PAGES as usize * PAGE_SIZE);
         Part {
             address: self.buffer,
             len,
@@ -273,7 +275,7 @@ mod tests {
         let queues = DemandQueues::new(2 * FRAMES_PER_QUEUE);
         assert!(queues.take().is_none() && queues.wants_more());
         open(&queues);
-        assert_eq!(queues.pages(), PAGES_MAX);
+        assert_eq!(queues.pages(), BUFFER_PAGES);
         queues
     }
 

@@ -4,7 +4,7 @@
 use super::workers::By;
 use super::{Locked, Pager};
 use crate::control::Process;
-use crate::flash::demand::PAGES_MAX;
+use crate::flash::demand::BUFFER_PAGES;
 use crate::sys::now;
 use flashvm_core::Event;
 use flashvm_core::grant::{Budget, Limits, Look, Usage};
@@ -122,7 +122,7 @@ impl Pager {
         if !self.demand.wants_more() {
             return false;
         }
-        locked.grant.plan_queues(self.demand.pages() + PAGES_MAX);
+        locked.grant.plan_queues(self.demand.pages() + BUFFER_PAGES);
         self.look_at_limit(locked);
         locked.grant.has_room(&self.process, &locked.usage())
     }

@@ -53,7 +53,6 @@ struct Flight {
 enum Io {
     Page {
         sector: u64,
-        frame: FrameId,
         shape: Shape,
         /// What a device reads that reads at once.
         seen: Option<Vec<u64>>,
@@ -98,6 +97,8 @@ pub struct Simulator {
     requests: u64,
     steps_idle: u32,
     versions: u64,
+    /// The page that an operation named last: many go from page to page.
+    walk: u32,
     forks: u32,
     recorded: Option<Vec<Step>>,
     children: Vec<Simulator>,
@@ -133,6 +134,7 @@ impl Simulator {
             requests: 0,
             steps_idle: 0,
             versions: 0,
+            walk: 0,
             forks: 0,
             recorded: None,
             children: Vec::new(),
@@ -319,17 +321,20 @@ impl Simulator {
                 }
             }
             Action::Pause => self.schedule(thread, PAUSE, Due::Go),
-            Action::Read { at, frame, shape } => {
+            Action::Read { at, shape, count } => {
+                let frames = flight.task.read_frames().expect("it asked for a read");
+                assert_eq!(frames.all().len(), count as usize);
                 let sector = at.offset() / SECTOR_BYTES as u64;
-                let seen = is_quick.then(|| flash.read(sector, shape.sectors()));
+                let seen = is_quick.then(|| flash.read(sector, count * shape.sectors()));
                 flight.io = Some(Io::Page {
                     sector,
-                    frame,
                     shape,
                     seen,
                 });
-                let first = self.memory.reading.insert((frame, shape));
-                assert!(first, "two reads into {shape:?} of {frame:?}");
+                for &frame in frames.all() {
+                    let first = self.memory.reading.insert((frame, shape));
+                    assert!(first, "two reads into {shape:?} of {frame:?}");
+                }
                 for _ in 0..self.rng.below(3) {
                     let before = self.rng.below(delay);
                     self.schedule(thread, before, Due::Meanwhile);
@@ -371,19 +376,25 @@ impl Simulator {
         let event = match flight.io.take().expect("a read or write is under way") {
             Io::Page {
                 sector,
-                frame,
                 shape,
                 seen,
             } => {
-                let read = || self.flash.read(sector, shape.sectors());
+                let frames = flight.task.read_frames().expect("it asked for a read");
+                let count = frames.all().len() as u32;
+                let read = || self.flash.read(sector, count * shape.sectors());
                 let mut contents = seen.unwrap_or_else(read);
                 let (failed, flipped) = (self.rng.chance(reads), self.rng.chance(flips));
-                contents[0] ^= u64::from(flipped);
+                let flip = self.rng.below_u32(count * shape.sectors());
+                contents[flip as usize] ^= u64::from(flipped);
                 flight.reads += 1;
-                flight.failed_reads += u32::from(failed || flipped);
-                self.memory.reading.remove(&(frame, shape));
-                self.memory.fill(frame, shape, &contents);
-                Event::Read((!failed).then(|| checksum(&contents)))
+                flight.failed_reads += u32::from(failed || flipped && flip < shape.sectors());
+                let pages = contents.chunks(shape.sectors() as usize);
+                for (&frame, contents) in frames.all().iter().zip(pages) {
+                    self.memory.reading.remove(&(frame, shape));
+                    self.memory.fill(frame, shape, contents);
+                }
+                let first = &contents[..shape.sectors() as usize];
+                Event::Read((!failed).then(|| checksum(first)))
             }
             Io::Block(block) => {
                 let mut buffer = self.flash.read_block(block);
@@ -436,6 +447,7 @@ impl Simulator {
             requests: 0,
             steps_idle: 0,
             versions: (u64::from(process) + 1) << 32,
+            walk: 0,
             // Children of children seldom fork.
             forks: self.forks + 2,
             recorded: None,

@@ -10,9 +10,6 @@ const PRESSURE: u64 = 40;
 /// Most pages of one system call.
 const CALL_PAGES: u32 = 3;
 
-/// Most forks of a process and its ancestors.
-const FORKS_MOST: u32 = 4;
-
 /// Most faults of one touch.
 const FAULTS_MOST: u32 = 100;
 
@@ -103,7 +100,7 @@ impl Simulator {
                 };
                 self.begin(thread, Request::Pin(first, count));
             }
-            10 if self.forks < FORKS_MOST && self.rng.one_in(8) => {
+            10 if self.forks < self.setup.forks_most && self.rng.one_in(8) => {
                 self.threads[thread].work = Work::Fork;
                 self.begin(thread, Request::PrepareFork);
             }
@@ -164,12 +161,16 @@ impl Simulator {
     fn any_page(&mut self) -> Svmp {
         let pages = &self.memory.truth;
         let (&last, _) = pages.last_key_value().expect("pages are handed out");
-        // More than half of the accesses go to the first eighth.
+        // Walks begin anywhere, more than half of them in the first eighth.
         let mut at = self.rng.below_u32(last + 1);
         if self.rng.one_in(2) {
             at /= 8;
         }
+        if !self.rng.one_in(8) && self.walk < last {
+            at = self.walk + 1;
+        }
         let (&page, _) = pages.range(at..).next().expect("the last one at least");
+        self.walk = page;
         Svmp(page)
     }
 

@@ -45,6 +45,8 @@ pub struct Setup {
     pub mappings_most: u32,
     /// Lower bound of the heap's frames; the page pager's need comes and goes.
     pub frames_fewest: u32,
+    /// Most forks of a process and its ancestors.
+    pub forks_most: u32,
     /// Faults to be injected.
     pub faults: Faults,
     /// The injected bug.

@@ -2,14 +2,13 @@
 
 use super::super::table::PAGES_MAX;
 use super::super::{Check, FrameId, Location, Shape, Svmp, SvmpState};
+use super::neighbours::ReadFrames;
 use super::room::Room;
-use super::{Action, Engine, Event, Host, Outcome};
+use super::{Action, Engine, Event, Host, Outcome, RUN_PAGES};
 use crate::ClusterSource;
 
 /// Reads of a page that fail before the page counts as lost.
 const READ_TRIES: u32 = 3;
-/// Pages of zeros mapped at once while frames are free: the rest of the page's run.
-const FRESH_RUN: u32 = 64;
 
 /// A fault.
 #[derive(Clone, Debug)]
@@ -21,12 +20,14 @@ pub(super) struct Fault {
     read: Option<Read>,
 }
 
-/// A read of the fault's page.
+/// A read of the fault's page, and of its neighbours.
 #[derive(Clone, Copy, Debug)]
-struct Read {
-    at: Location,
-    frame: FrameId,
-    shape: Shape,
+pub(super) struct Read {
+    pub(super) at: Location,
+    pub(super) shape: Shape,
+    pub(super) frames: ReadFrames,
+    /// Pages that it would have if there were frames.
+    pub(super) wanted: u32,
     check: Check,
     /// Failed tries.
     tries: u32,
@@ -36,8 +37,8 @@ impl Read {
     fn action(&self) -> Action {
         Action::Read {
             at: self.at,
-            frame: self.frame,
             shape: self.shape,
+            count: self.frames.len(),
         }
     }
 }
@@ -51,6 +52,11 @@ impl Fault {
             read: None,
         }
     }
+
+    /// The frames of the current read.
+    pub(super) fn read_frames(&self) -> Option<ReadFrames> {
+        self.read.map(|read| read.frames)
+    }
 }
 
 impl<C: ClusterSource> Engine<C> {
@@ -63,7 +69,8 @@ impl<C: ClusterSource> Engine<C> {
     ) -> Action {
         let action = match (event, &mut fault.read) {
             (Event::Meanwhile, Some(read)) => {
-                return Action::More(!self.frozen && self.take_steps_ahead(host, read.shape));
+                let more = !self.frozen && self.take_steps_ahead(host, read.shape, read.wanted);
+                return Action::More(more);
             }
             (Event::Read(checksum), Some(read)) => {
                 let action = self.read_ended(host, fault.page, read, checksum);
@@ -118,38 +125,51 @@ impl<C: ClusterSource> Engine<C> {
                 }
                 SvmpState::Reading(..) => return Action::Await,
                 SvmpState::Fresh => {
+                    let pages = self.pages_to_zero(page, shape);
                     // Before the page is mapped: if all other pages are condemned, the steps would
                     // evict this page before its thread touches it, again and again.
-                    self.take_steps_ahead(host, shape);
-                    if let Some(frame) = self.take_range(host, page, shape) {
-                        self.map_fresh(host, page, shape, frame);
+                    self.take_steps_ahead(host, shape, pages);
+                    if let Some(frame) = self.take_range(host, page, shape, pages) {
+                        self.map_fresh(host, page, shape, frame, pages);
                         break Outcome::Resolved;
                     }
                     fault.room = Some(Room::new(shape));
                 }
-                SvmpState::OnFlash(at, check) => match self.take_range(host, page, shape) {
-                    Some(frame) => {
-                        let read = Read {
-                            at,
-                            frame,
-                            shape,
-                            check,
-                            tries: 0,
-                        };
-                        self.begin_read(page, &read);
-                        fault.read = Some(read);
-                        return read.action();
-                    }
-                    None => fault.room = Some(Room::new(shape)),
-                },
+                SvmpState::OnFlash(at, check) => {
+                    let pages = self.pages_to_read(page, shape, at);
+                    let Some(frame) = self.take_range(host, page, shape, pages) else {
+                        fault.room = Some(Room::new(shape));
+                        continue;
+                    };
+
+                    let mut read = Read {
+                        at,
+                        shape,
+                        frames: ReadFrames::new(frame),
+                        wanted: pages,
+                        check,
+                        tries: 0,
+                    };
+                    self.counters.major += 1;
+                    self.begin_read(page, frame, shape, at, check);
+                    self.add_neighbours(page, &mut read);
+                    fault.read = Some(read);
+                    return read.action();
+                }
             }
         };
         Action::Done(outcome)
     }
 
     /// Takes a free range for a page: beside the frame of a neighbour, so that one mapping covers
-    /// both, or anywhere.
-    fn take_range(&mut self, host: &mut impl Host, page: Svmp, shape: Shape) -> Option<FrameId> {
+    /// both, or anywhere. For the first of several `pages`: rather where the frames behind have room for the others.
+    fn take_range(
+        &mut self,
+        host: &mut impl Host,
+        page: Svmp,
+        shape: Shape,
+        pages: u32,
+    ) -> Option<FrameId> {
         let before = page
             .0
             .checked_sub(1)
@@ -160,29 +180,47 @@ impl<C: ClusterSource> Engine<C> {
             before.and_then(|frame| frame.checked_add(1)),
             after.and_then(|frame| frame.checked_sub(1)),
         ];
-        let neighbour = beside
-            .into_iter()
-            .flatten()
-            .map(FrameId)
-            .find(|&frame| self.frames.take_beside(frame, shape));
-        let frame = match neighbour.or_else(|| self.frames.take(shape)) {
+        let neighbour = beside.into_iter().flatten().map(FrameId).find(|&frame| {
+            let has_room = pages == 1 || self.frames.free_from(frame, shape, pages) == pages;
+            has_room && self.frames.take_beside(frame, shape)
+        });
+        let frame = match neighbour.or_else(|| self.frames.take_run(shape, pages)) {
             Some(frame) => frame,
             None => {
                 self.borrow(host);
-                self.frames.take(shape)?
+                self.frames.take_run(shape, pages)?
             }
         };
         self.frames.set_owner(frame, shape, page.0);
         Some(frame)
     }
 
-    /// Maps a page of zeros, and the rest of its run while frames beside it are free.
-    fn map_fresh(&mut self, host: &mut impl Host, page: Svmp, shape: Shape, frame: FrameId) {
-        let run_end = (page.0 / FRESH_RUN + 1) * FRESH_RUN;
+    /// Pages of zeros that a fault on one of them should map: as many as its stream has earned, within its run.
+    fn pages_to_zero(&self, page: Svmp, shape: Shape) -> u32 {
+        let most = self
+            .pages_expected(page)
+            .min(RUN_PAGES - page.0 % RUN_PAGES);
+        let is_fresh =
+            |count: &u32| self.table.get(Svmp(page.0 + count)) == (shape, SvmpState::Fresh);
+        1 + (1..most).take_while(is_fresh).count() as u32
+    }
+
+    /// Maps `pages` pages of zeros, and the rest of their run while many frames are free; all in frames side by side.
+    fn map_fresh(
+        &mut self,
+        host: &mut impl Host,
+        page: Svmp,
+        shape: Shape,
+        frame: FrameId,
+        pages: u32,
+    ) {
+        let run_end = (page.0 / RUN_PAGES + 1) * RUN_PAGES;
         let mut count = 1;
         self.fill_fresh(host, page, shape, frame);
         // Stops before a page would have to be evicted for it.
-        while page.0 + count < run_end && self.frames.available(shape) > FRESH_RUN {
+        while page.0 + count < run_end
+            && (count < pages || self.frames.available(shape) > RUN_PAGES)
+        {
             let (next, beside) = (Svmp(page.0 + count), FrameId(frame.0 + count));
             if self.table.get(next) != (shape, SvmpState::Fresh)
                 || !self.frames.take_at(beside, shape)
@@ -193,6 +231,7 @@ impl<C: ClusterSource> Engine<C> {
             self.fill_fresh(host, next, shape, beside);
             count += 1;
         }
+        self.note_faulted(page, count);
         self.map(host, page, count);
         for at in 0..count {
             self.clocks.keep(FrameId(frame.0 + at), shape);
@@ -206,16 +245,22 @@ impl<C: ClusterSource> Engine<C> {
             .set(page, shape, SvmpState::Unmapped(frame, None));
     }
 
-    fn begin_read(&mut self, page: Svmp, read: &Read) {
-        let place = SvmpState::Reading(read.frame, Some(read.at));
-        self.table.set(page, read.shape, place);
-        self.frames
-            .set_check(read.frame, read.shape, read.check.into());
-        self.counters.major += 1;
+    /// A page is about to be read into its frame.
+    pub(super) fn begin_read(
+        &mut self,
+        page: Svmp,
+        frame: FrameId,
+        shape: Shape,
+        at: Location,
+        check: Check,
+    ) {
+        let place = SvmpState::Reading(frame, Some(at));
+        self.table.set(page, shape, place);
+        self.frames.set_check(frame, shape, check.into());
         self.reads += 1;
     }
 
-    /// A read has ended: maps the page, reads it again, or declares it lost.
+    /// A read has ended: maps the page and its neighbours, reads it again, or declares it lost.
     fn read_ended(
         &mut self,
         host: &mut impl Host,
@@ -223,9 +268,15 @@ impl<C: ClusterSource> Engine<C> {
         read: &mut Read,
         checksum: Option<u64>,
     ) -> Action {
-        let Read { frame, shape, .. } = *read;
+        let checksum = checksum.filter(|&checksum| Check::of(checksum) == read.check);
+        let neighbours = self.take_in_neighbours(host, page, read, checksum.is_some());
+        // Threads may wait for the neighbours.
+        self.announce();
+        let (frames, shape) = (read.frames, read.shape);
+        let frame = frames.first();
+        read.frames = ReadFrames::new(frame);
         let location = self.table.get(page).1.location();
-        let Some(checksum) = checksum.filter(|&checksum| Check::of(checksum) == read.check) else {
+        let Some(checksum) = checksum else {
             let there = location.expect("a page that is being read is on flash");
             if there == read.at {
                 read.tries += 1;
@@ -242,18 +293,17 @@ impl<C: ClusterSource> Engine<C> {
             self.frames.release(frame, shape);
             self.table.set(page, shape, SvmpState::Lost);
             host.tell_lost(page, shape);
-            self.announce();
             return Action::Done(Outcome::Lost);
         };
         self.reads -= 1;
-        self.counters.read_pages += 1;
-        self.counters.read_bytes += shape.size() as u64;
+        self.count_read(shape);
         self.frames.set_check(frame, shape, checksum);
         self.table
             .set(page, shape, SvmpState::Unmapped(frame, location));
-        self.map(host, page, 1);
-        self.clocks.keep(frame, shape);
-        self.announce();
+        self.map_read(host, page, &frames.all()[..1 + neighbours]);
+        for &frame in &frames.all()[..1 + neighbours] {
+            self.clocks.keep(frame, shape);
+        }
         Action::Done(Outcome::Resolved)
     }
 }

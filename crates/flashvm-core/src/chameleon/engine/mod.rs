@@ -13,6 +13,7 @@
 //! and compares every page with a naive model. [`super::record`] replays what either has recorded.
 //!
 //! - `fault`: what a touch finds; `room`: victims, and steps ahead of need;
+//! - `neighbours`: pages that come in with the page of a fault;
 //! - `mappings`: the budget of mappings;
 //! - `round`: writes changed pages to the log, or in place;
 //! - `pages`: runs handed out and returned; `pins`: pages that the kernel works on;
@@ -28,12 +29,14 @@ mod fault;
 mod fork;
 mod host;
 mod mappings;
+mod neighbours;
 mod pages;
 mod pins;
 mod room;
 mod round;
 
 pub use host::{Failure, Host, Refused};
+pub use neighbours::{READ_BYTES_MAX, ReadFrames};
 pub use pages::{PageList, RUN_PAGES};
 pub use pins::PINNED_PAGES_MAX;
 
@@ -44,6 +47,7 @@ use super::{
 use crate::ClusterSource;
 use fault::Fault;
 use mappings::Mappings;
+use neighbours::Streams;
 use pages::Addresses;
 use pins::PinnedSvmps;
 use round::Round;
@@ -105,7 +109,7 @@ pub enum Event {
     Go,
     /// While its page is read, the thread has time for steps ahead of need.
     Meanwhile,
-    /// [`Action::Read`] has ended. The checksum of the data; `None`: the read failed.
+    /// [`Action::Read`] has ended. The checksum of the first page's data; `None`: the read failed.
     Read(Option<u64>),
     /// [`Action::ReadBlock`] has ended; whether the block was read.
     BlockRead(bool),
@@ -122,14 +126,15 @@ pub enum Action {
     Await,
     /// Sleep for a millisecond, then send [`Event::Go`].
     Pause,
-    /// Read a page from flash into its range, then send [`Event::Read`].
+    /// Read pages of one shape from flash into their ranges of [`Task::read_frames`], then send [`Event::Read`]. They lie side by
+    /// side on flash, and have at most [`READ_BYTES_MAX`] bytes.
     Read {
-        /// Its place on flash.
+        /// The place of the first on flash.
         at: Location,
-        /// The frame.
-        frame: FrameId,
         /// The range.
         shape: Shape,
+        /// Pages.
+        count: u32,
     },
     /// Read this block into the second buffer, then send [`Event::BlockRead`].
     ReadBlock(u32),
@@ -222,6 +227,15 @@ impl Task {
         }
     }
 
+    /// The frames of the read that [`Action::Read`] asked for.
+    #[must_use]
+    pub fn read_frames(&self) -> Option<ReadFrames> {
+        match &self.work {
+            Work::Fault(fault) => fault.read_frames(),
+            _ => None,
+        }
+    }
+
     /// Whether the task belongs to a fork, and so proceeds while all others wait.
     fn is_of_fork(&self) -> bool {
         matches!(
@@ -275,8 +289,11 @@ pub struct Engine<C> {
     held: u32,
     /// Faults until the heap asks for more frames again.
     ask_again: u32,
-    /// Reads of pages in flight.
+    /// Where the search for the next frame to empty begins.
+    empty_next: u32,
+    /// Pages that are being read.
     reads: u32,
+    streams: Streams,
     /// The current round.
     round: Option<Round>,
     /// By sector of the block being filled: the checksum of the changed page that begins there.
@@ -309,7 +326,9 @@ impl<C: ClusterSource> Engine<C> {
             pages: Addresses::new(),
             held: 0,
             ask_again: 0,
+            empty_next: 0,
             reads: 0,
+            streams: Streams::default(),
             round: None,
             checks: Box::new([None; BLOCK_SECTORS as usize]),
             frozen: false,

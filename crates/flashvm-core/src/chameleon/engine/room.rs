@@ -17,12 +17,17 @@ const ASK_AGAIN: u32 = 256;
 const PATIENCE: u32 = 20_000;
 /// Steps of a clock between two checks.
 const GO: u32 = 64;
-/// Bound on the steps of a clock for the return of frames.
-const STEPS: u32 = 4096;
+/// Frames whose pages are evicted at once, for the return of frames.
+const EMPTIED_MOST: u32 = 256;
+/// Frames of a group, which are emptied one after the other, and groups of which the coldest is taken.
+const GROUP: u32 = 64;
+const GROUPS: u32 = 4;
 /// Ranges kept free of each shape in use: frames / FREE_SHARE, clamped to `1..=FREE_MOST`.
 const FREE_SHARE: u32 = 64;
 const FREE_MOST: u32 = 128;
-/// Steps of a clock during the read of a page, between two checks whether the page has arrived.
+/// After a read of several pages: twice as many, at most frames / READ_SHARE.
+const READ_SHARE: u32 = 16;
+/// Steps of a clock for each page of a read, between two checks whether it has ended.
 const STEPS_AHEAD: u32 = 2;
 
 /// A fault that waits for a range.
@@ -67,22 +72,82 @@ impl<C: ClusterSource> Engine<C> {
     /// rounds.
     pub(super) fn return_frames(&mut self, host: &mut impl Host) {
         let target = host.frames_target();
-        let (mut returned, mut steps) = (0, 0);
-        while self.held - returned > target && steps < STEPS {
+        let (mut returned, mut emptied) = (0, 0);
+        while self.held - returned > target {
             if self.shrink(host) {
                 returned += 1;
                 continue;
             }
-            let taken = self.take_steps(host, Shape::WHOLE, 1, GO);
-            if taken == 0 {
+            if self.held - returned <= target + emptied
+                || emptied >= EMPTIED_MOST
+                || self.condemned_sectors >= BATCH_SECTORS
+            {
                 break;
             }
-            steps += taken;
+            let Some(frame) = self.next_to_empty() else {
+                break;
+            };
+            for page in self.frames.pages_in(frame, Shape::WHOLE) {
+                self.evict(host, frame, page);
+            }
+            emptied += u32::from(!self.frames.is_free(frame, Shape::WHOLE));
         }
         self.held -= returned;
         if returned > 0 {
             host.return_frames(returned);
         }
+    }
+
+    /// The next frame to empty for the page pager: one with a page that can be evicted. Goes through a group of frames side by
+    /// side, whose mappings then end together, and turns to the coldest of the next groups after it. `None`: there is none.
+    ///
+    /// The clock of whole frames is of no help here. It would unmap all pages of a frame to learn whether one of them is used,
+    /// and one in eight nearly always is.
+    fn next_to_empty(&mut self) -> Option<FrameId> {
+        for _ in 0..self.frames.high() + GROUP {
+            if self.empty_next.is_multiple_of(GROUP) {
+                self.empty_next = self.coldest_group(self.empty_next);
+            }
+            let frame = FrameId(self.empty_next);
+            self.empty_next += 1;
+            if frame.0 < self.frames.high() && self.can_evict_in(frame) {
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    /// The first frame of a group with something to evict, of the next [`GROUPS`] from this frame on: of the group whose mapped
+    /// pages have the fewest sectors. Of the group after those, if there is nothing in them.
+    fn coldest_group(&self, from: u32) -> u32 {
+        let all = self.frames.high().div_ceil(GROUP).max(1);
+        let group = |at| (from / GROUP + at) % all * GROUP;
+        let frames = |first: u32| (first..(first + GROUP).min(self.frames.high())).map(FrameId);
+        let has_some = |first: &u32| frames(*first).any(|frame| self.can_evict_in(frame));
+        let mapped = |first: &u32| -> u32 {
+            let sectors = |frame| self.mapped_sectors(frame);
+            frames(*first).map(sectors).sum()
+        };
+        let next = (0..GROUPS.min(all)).map(group).filter(has_some);
+        next.min_by_key(mapped).unwrap_or_else(|| group(GROUPS))
+    }
+
+    fn mapped_sectors(&self, frame: FrameId) -> u32 {
+        let pages = self.frames.pages_in(frame, Shape::WHOLE);
+        let is_mapped = |shape: &Shape| {
+            let page = self.frames.owner(frame, *shape);
+            self.mapped_frame(page).is_some()
+        };
+        pages.filter(is_mapped).map(Shape::sectors).sum()
+    }
+
+    fn can_evict_in(&self, frame: FrameId) -> bool {
+        self.frames.pages_in(frame, Shape::WHOLE).any(|shape| {
+            let page = Svmp(self.frames.owner(frame, shape));
+            let state = self.table.get(page).1;
+            matches!(state, SvmpState::Mapped(..) | SvmpState::Unmapped(..))
+                && !self.pins.holds(page)
+        })
     }
 
     /// Returns half of the free frames if many are free.
@@ -146,19 +211,27 @@ impl<C: ClusterSource> Engine<C> {
         None
     }
 
-    /// Takes a few steps towards the free ranges to keep; returns whether more remain.
+    /// Takes a few steps towards the free ranges to keep, for a read of so many pages; returns whether more remain.
     ///
     /// The thread that waits for its page takes them, since it would only poll. A thread on another
     /// processor would cost an interrupt for each page that it unmaps.
-    pub(super) fn take_steps_ahead(&mut self, host: &mut impl Host, shape: Shape) -> bool {
-        let free = (self.frames.len() / FREE_SHARE).clamp(1, FREE_MOST);
+    pub(super) fn take_steps_ahead(
+        &mut self,
+        host: &mut impl Host,
+        shape: Shape,
+        pages: u32,
+    ) -> bool {
+        let frames = self.frames.len();
+        let ahead = (2 * pages).min(frames / READ_SHARE);
+        let free = (frames / FREE_SHARE).clamp(1, FREE_MOST).max(ahead);
         if self.frames.available(shape) >= free {
             return false;
         }
         self.borrow(host);
-        let steps = self.take_steps(host, shape, free, STEPS_AHEAD);
+        let most = pages * STEPS_AHEAD;
+        let steps = self.take_steps(host, shape, free, most);
         self.call_writer_if_due(host);
-        steps == STEPS_AHEAD
+        steps == most
     }
 
     /// Carries out at most `most` steps of a shape's clock, until `free` of its ranges are free or

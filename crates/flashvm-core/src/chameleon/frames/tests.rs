@@ -23,6 +23,14 @@ impl Naive {
             .all(Option::is_none)
     }
 
+    /// Frames from this one on, up to `most`, in which a range is free.
+    fn free_from(&self, first: usize, shape: Shape, most: u32) -> u32 {
+        let frames = (first..self.sectors.len()).take(most as usize);
+        frames
+            .take_while(|&frame| self.is_free(frame, shape))
+            .count() as u32
+    }
+
     /// The maximal free ranges, which must be on the free lists.
     fn maximal(&self, frame: usize) -> u16 {
         let free = |shape: &Shape| self.is_free(frame, *shape);
@@ -79,10 +87,14 @@ proptest! {
                     }
                 }
                 1..=3 => {
-                    let frame = frames.take(shape);
-                    let could = (0..naive.sectors.len()).any(|f| naive.is_free(f, shape));
-                    prop_assert_eq!(frame.is_some(), could);
+                    // For the first of several pages: where the longest run of frames has room.
+                    let run = if kind == 3 { 1 + index.index(FRAMES as usize) as u32 } else { 1 };
+                    let room = |first| naive.free_from(first, shape, run);
+                    let longest = (0..naive.sectors.len()).map(room).max().unwrap_or(0);
+                    let frame = frames.take_run(shape, run);
+                    prop_assert_eq!(frame.is_some(), longest > 0);
                     if let Some(frame) = frame {
+                        prop_assert_eq!(room(frame.0 as usize), longest);
                         prop_assert!(naive.is_free(frame.0 as usize, shape));
                         naive.sectors[frame.0 as usize][Naive::range(shape)].fill(Some(count));
                         frames.set_owner(frame, shape, count);
