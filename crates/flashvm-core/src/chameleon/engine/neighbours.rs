@@ -62,7 +62,8 @@ impl ReadFrames {
 struct Stream {
     /// The page after the last one that came in.
     next: u32,
-    /// Most pages that came in with the last fault. A fault less than a window after `next` continues the stream: what lies between was in RAM.
+    /// Most pages that came in with the last fault. A fault less than a window after `next` continues the stream: what
+    /// lies between was in RAM.
     window: u32,
 }
 
@@ -155,8 +156,8 @@ impl<C: ClusterSource> Engine<C> {
         self.note_faulted(page, read.frames.len());
     }
 
-    /// The neighbours of a page have been read with it, if `whole`. Those that have arrived, up to the first that has not, are
-    /// in their frames, and still unmapped; returns how many. The others are on flash, as before.
+    /// The neighbours of a page have been read with it, if `whole`. Those up to the first that is not intact are in their
+    /// frames now, unmapped; returns how many. The others are on flash, as before.
     pub(super) fn take_in_neighbours(
         &mut self,
         host: &mut impl Host,
