@@ -21,7 +21,7 @@ pub(crate) const PAGES_MAX: u32 = 8;
 pub(crate) const BUFFER_PAGES: u32 = PAGES_MAX + 1;
 /// Most queues of a process: reads that threads poll for at the same time. The handler makes the others.
 const QUEUES: usize = 16;
-/// Queues of a process with a budget of n frames: n / 512, clamped to 1..=16. Their buffers take n / 64 frames.
+/// Queues of a process with a budget of n frames: n / 512, clamped to 1..=16. Their buffers take 9 n / 512 frames.
 const FRAMES_PER_QUEUE: u32 = 512;
 /// How long to poll before the thread sleeps: longer than flash usually takes.
 const POLL: Nanos = Nanos(200_000);
