@@ -32,8 +32,8 @@ A reference to a page that is not in memory is a miss and reads the page; a dirt
 is evicted, not at the end. I/O time is the device model's time, one request at a time. The trace is read
 once; references are kept in RAM up to 256 MiB, then in a temporary file ($TMPDIR, else /var/tmp).
 
-Observed are the references to pages in memory that the policy sees: with --sight live, a fault of the
-live pager each.
+The column observed counts references to pages in memory that the policy sees: with --sight live,
+a fault of the live pager each.
 
 With --json, one object a line: trace, policy, frames, requests, misses, observed, page_reads,
 page_writes, io_time_us, wall_s, requests_per_s.";
