@@ -154,8 +154,8 @@ impl Frames {
         Some(frame)
     }
 
-    /// Takes a range for the first of `pages` pages that are to lie in frames side by side: from the smallest free range, like
-    /// [`Self::take`], or from one of those freed next that has more room behind it.
+    /// Takes a range for the first of `pages` pages that are to lie in frames side by side: of the first free ranges, the
+    /// smallest first, the one with the most room in the frames behind it. For one page like [`Self::take`].
     pub fn take_run(&mut self, shape: Shape, pages: u32) -> Option<FrameId> {
         if pages == 1 {
             return self.take(shape);

@@ -141,7 +141,6 @@ impl<C: ClusterSource> Engine<C> {
                         fault.room = Some(Room::new(shape));
                         continue;
                     };
-
                     let mut read = Read {
                         at,
                         shape,
@@ -231,7 +230,7 @@ impl<C: ClusterSource> Engine<C> {
             self.fill_fresh(host, next, shape, beside);
             count += 1;
         }
-        self.note_faulted(page, count);
+        self.streams.follow(page, count);
         self.map(host, page, count);
         for at in 0..count {
             self.clocks.keep(FrameId(frame.0 + at), shape);

@@ -89,7 +89,7 @@ impl Streams {
     }
 
     /// A fault on this page brings so many pages in.
-    fn follow(&mut self, page: Svmp, count: u32) {
+    pub(super) fn follow(&mut self, page: Svmp, count: u32) {
         let window = self.window(page);
         let at = self.of(page).unwrap_or_else(|| {
             let at = self.turn;
@@ -109,11 +109,6 @@ impl<C: ClusterSource> Engine<C> {
             return 1;
         }
         self.streams.window(page)
-    }
-
-    /// A fault on this page brings so many pages in.
-    pub(super) fn note_faulted(&mut self, page: Svmp, count: u32) {
-        self.streams.follow(page, count);
     }
 
     /// Pages that one read should bring in for a fault on a page that is on flash: as many as its stream has earned, while
@@ -142,18 +137,18 @@ impl<C: ClusterSource> Engine<C> {
                 unreachable!("{next:?} is to be read")
             };
             let beside = FrameId(read.frames.last().0 + 1);
-            let frame = match self.frames.take_at(beside, shape) {
-                true => beside,
-                false => match self.frames.take_run(shape, wanted - read.frames.len()) {
-                    Some(frame) => frame,
-                    None => break,
-                },
+            let frame = if self.frames.take_at(beside, shape) {
+                beside
+            } else if let Some(frame) = self.frames.take_run(shape, wanted - read.frames.len()) {
+                frame
+            } else {
+                break;
             };
             self.frames.set_owner(frame, shape, next.0);
             self.begin_read(next, frame, shape, at, check);
             read.frames.push(frame);
         }
-        self.note_faulted(page, read.frames.len());
+        self.streams.follow(page, read.frames.len());
     }
 
     /// The neighbours of a page have been read with it, if `whole`. Those up to the first that is not intact are in their

@@ -17,7 +17,7 @@ const ASK_AGAIN: u32 = 256;
 const PATIENCE: u32 = 20_000;
 /// Steps of a clock between two checks.
 const GO: u32 = 64;
-/// Frames whose pages are evicted at once, for the return of frames.
+/// Most frames that one call leaves with pages to be written, for the return of frames.
 const EMPTIED_MOST: u32 = 256;
 /// Frames of a group, which are emptied one after the other, and groups of which the coldest is taken.
 const GROUP: u32 = 64;
@@ -25,7 +25,7 @@ const GROUPS: u32 = 4;
 /// Ranges kept free of each shape in use: frames / FREE_SHARE, clamped to `1..=FREE_MOST`.
 const FREE_SHARE: u32 = 64;
 const FREE_MOST: u32 = 128;
-/// After a read of several pages: twice as many, at most frames / READ_SHARE.
+/// For a read of n pages: 2 n, at most frames / READ_SHARE.
 const READ_SHARE: u32 = 16;
 /// Steps of a clock for each page of a read, between two checks whether it has ended.
 const STEPS_AHEAD: u32 = 2;
@@ -144,10 +144,14 @@ impl<C: ClusterSource> Engine<C> {
     fn can_evict_in(&self, frame: FrameId) -> bool {
         self.frames.pages_in(frame, Shape::WHOLE).any(|shape| {
             let page = Svmp(self.frames.owner(frame, shape));
-            let state = self.table.get(page).1;
-            matches!(state, SvmpState::Mapped(..) | SvmpState::Unmapped(..))
-                && !self.pins.holds(page)
+            self.can_evict(page)
         })
+    }
+
+    /// Whether a page is in a frame, and neither pinned, nor being read or written.
+    fn can_evict(&self, page: Svmp) -> bool {
+        let state = self.table.get(page).1;
+        matches!(state, SvmpState::Mapped(..) | SvmpState::Unmapped(..)) && !self.pins.holds(page)
     }
 
     /// Returns half of the free frames if many are free.
@@ -211,7 +215,7 @@ impl<C: ClusterSource> Engine<C> {
         None
     }
 
-    /// Takes a few steps towards the free ranges to keep, for a read of so many pages; returns whether more remain.
+    /// Takes a few steps towards the free ranges to keep, more for a read of several pages; returns whether more remain.
     ///
     /// The thread that waits for its page takes them, since it would only poll. A thread on another
     /// processor would cost an interrupt for each page that it unmaps.
@@ -265,7 +269,7 @@ impl<C: ClusterSource> Engine<C> {
         let location = match self.table.get(page).1 {
             // The page leaves at the end of its round.
             SvmpState::Condemned(..) => return,
-            SvmpState::Mapped(..) | SvmpState::Unmapped(..) if !self.pins.holds(page) => {
+            _ if self.can_evict(page) => {
                 self.unmap(host, page);
                 self.table.get(page).1.location()
             }

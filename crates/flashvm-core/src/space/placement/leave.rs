@@ -43,18 +43,18 @@ impl<K> Placement<K> {
         E: Pages,
     {
         if !context.space().has_shadow() {
-            let mut tries = 0;
-            loop {
+            let mut again = 0..MOVE_TRIES;
+            let done = loop {
                 match context.space().protect(Run::new(first, count), true) {
-                    Ok(()) => self.progress += 1,
-                    Err(Stop::Again) if tries < MOVE_TRIES => {
-                        tries += 1;
-                        continue;
-                    }
-                    Err(_) => refuse(context, first, count),
+                    Err(Stop::Again) if again.next().is_some() => {}
+                    done => break done,
                 }
-                return;
+            };
+            match done {
+                Ok(()) => self.progress += 1,
+                Err(_) => refuse(context, first, count),
             }
+            return;
         }
         let mut done = 0;
         // Tries, with the page that they are for.
