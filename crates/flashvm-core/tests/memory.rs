@@ -1,4 +1,4 @@
-//! The memory of a policy per page, counted by the allocator: columns, histories, everything.
+//! The memory of a policy, counted by the allocator: columns, histories, everything.
 //!
 //! A test binary of its own, since the count covers the whole process.
 
@@ -12,16 +12,25 @@ const BYTES_MAX: usize = 40;
 const PAGES: u32 = 1 << 16;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of allocations that are not zeros, so that someone writes to them.
+static WRITTEN: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
-// SAFETY: every call is passed on unchanged to the system's allocator; counting touches only a static
-// atomic, and allocates nothing.
+// SAFETY: every call is passed on unchanged to the system's allocator; counting touches only static
+// atomics, and allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        WRITTEN.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: `layout` is passed on unchanged: `alloc` may be called with a size above zero only.
         unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: as in `alloc`.
+        unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
@@ -35,6 +44,25 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 #[test]
+fn policies_take_little_memory() {
+    no_policy_takes_more_than_forty_bytes_a_page();
+    a_new_policy_writes_to_no_column();
+}
+
+/// A live pager makes its policy for all pages of its region, 2^27, in each process that starts.
+fn a_new_policy_writes_to_no_column() {
+    for info in PolicyKind::ALL {
+        if info.kind.is_offline() {
+            continue;
+        }
+        let before = WRITTEN.load(Ordering::Relaxed);
+        let policy = PolicySpec::new(info.kind).build(&PolicyContext::of_pages(1 << 24), PAGES);
+        let written = WRITTEN.load(Ordering::Relaxed) - before;
+        drop(policy);
+        assert!(written < 1 << 16, "{}: {written} bytes", info.name);
+    }
+}
+
 fn no_policy_takes_more_than_forty_bytes_a_page() {
     // Pages side by side, and the worst case: each in a block of its own.
     let apart = (0..PAGES).map(|page| page * BLOCK_PAGES).collect();

@@ -161,6 +161,22 @@ fn exit_codes_pass() {
     }
 }
 
+/// The tables of the pager are as large as its region, and take no RAM where nothing was stored.
+#[test]
+fn a_process_starts_with_little_memory() {
+    const MOST_KIB: u32 = 16 << 10;
+    let Some(bench) = Bench::new("a_process_starts_with_little_memory") else {
+        return;
+    };
+    for preset in ["modern", "flashvm", "native"] {
+        let options = ["--quiet", "--preset", preset];
+        let output = bench.run(&options, &["/bin/grep", "VmHWM", "/proc/self/status"]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let kib = text.split_whitespace().nth(1).expect("VmHWM: KIB kB");
+        assert!(kib.parse::<u32>().expect("a number") < MOST_KIB, "{text}");
+    }
+}
+
 #[test]
 fn what_is_left_running_keeps_its_memory() {
     let Some(bench) = Bench::new("what_is_left_running_keeps_its_memory") else {

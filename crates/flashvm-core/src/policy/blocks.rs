@@ -26,7 +26,8 @@ pub(super) struct Blocks {
     places: Option<Arc<[u32]>>,
     in_ram: Vec<bool>,
     page_links: Links,
-    members: Vec<List>,
+    /// By block: the list of its resident pages, as [`List::into_words`] gives it.
+    members: Vec<[u32; 3]>,
     block_links: Links,
     lists: [List; LISTS],
     /// By block: the number of its list, plus one; 0: none.
@@ -48,7 +49,7 @@ impl Blocks {
             places: context.places.clone(),
             in_ram: vec![false; context.pages as usize],
             page_links: Links::new(context.pages),
-            members: vec![List::default(); blocks as usize],
+            members: vec![[0; 3]; blocks as usize],
             block_links: Links::new(blocks),
             lists: [List::default(); LISTS],
             list_of: vec![0; blocks as usize],
@@ -67,7 +68,17 @@ impl Blocks {
 
     /// Resident pages of a block.
     pub(super) fn len(&self, block: Block) -> u32 {
-        self.members[block.0 as usize].len()
+        self.members(block).len()
+    }
+
+    fn members(&self, block: Block) -> List {
+        List::from_words(self.members[block.0 as usize])
+    }
+
+    fn change_members(&mut self, block: Block, change: impl FnOnce(&mut List, &mut Links)) {
+        let mut members = self.members(block);
+        change(&mut members, &mut self.page_links);
+        self.members[block.0 as usize] = members.into_words();
     }
 
     fn is_in(&self, page: PageId) -> bool {
@@ -79,7 +90,7 @@ impl Blocks {
     fn add(&mut self, page: PageId) -> Block {
         let block = self.block(page);
         if !std::mem::replace(&mut self.in_ram[page.0 as usize], true) {
-            self.members[block.0 as usize].push_head(&mut self.page_links, page);
+            self.change_members(block, |members, links| members.push_head(links, page));
         }
         self.leaving = self.leaving.filter(|&leaving| leaving != block);
         block
@@ -92,7 +103,7 @@ impl Blocks {
             return None;
         }
         let block = self.block(page);
-        self.members[block.0 as usize].remove(&mut self.page_links, page);
+        self.change_members(block, |members, links| members.remove(links, page));
         if self.len(block) == 0 {
             self.unlist(block);
             self.leaving = self.leaving.filter(|&leaving| leaving != block);
@@ -154,7 +165,7 @@ impl Blocks {
         let block = self.leaving.or_else(|| choose(self))?;
         self.unlist(block);
         self.leaving = Some(block);
-        let page = self.members[block.0 as usize].tail()?;
+        let page = self.members(block).tail()?;
         self.remove(page);
         Some(Proposal::Evict(page))
     }

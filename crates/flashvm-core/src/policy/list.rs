@@ -34,6 +34,16 @@ impl Links {
 }
 
 impl List {
+    /// A list from what [`into_words`](Self::into_words) gave; zeros are an empty list.
+    pub(super) fn from_words([head, tail, len]: [u32; 3]) -> Self {
+        Self { head, tail, len }
+    }
+
+    /// The list as integers, of which a vector of zeros takes no RAM until something is stored there.
+    pub(super) fn into_words(self) -> [u32; 3] {
+        [self.head, self.tail, self.len]
+    }
+
     pub(super) fn len(&self) -> u32 {
         self.len
     }

@@ -56,27 +56,17 @@ impl Looks {
     }
 }
 
-/// Two bytes a page: its tenure while it is in the lists; when it left, once it is not.
-#[derive(Clone, Copy, Default)]
-struct Past([u8; 2]);
+/// Two bytes a page: its tenure while it is in the lists; when it left, once it is not. An integer, so that a vector of
+/// zeros takes no RAM where no page was.
+type Past = u16;
 
-impl Past {
-    fn of_tenure(tenure: Tenure) -> Self {
-        Self([tenure.earned, tenure.remaining])
-    }
+fn past_of_tenure(tenure: Tenure) -> Past {
+    Past::from_ne_bytes([tenure.earned, tenure.remaining])
+}
 
-    fn of_departure(departure: Departure) -> Self {
-        Self(departure.get().to_ne_bytes())
-    }
-
-    fn tenure(self) -> Tenure {
-        let Self([earned, remaining]) = self;
-        Tenure { earned, remaining }
-    }
-
-    fn departure(self) -> Option<Departure> {
-        Departure::new(u16::from_ne_bytes(self.0))
-    }
+fn tenure_of(past: Past) -> Tenure {
+    let [earned, remaining] = past.to_ne_bytes();
+    Tenure { earned, remaining }
 }
 
 /// Two lists, and what their pages have earned.
@@ -92,7 +82,7 @@ impl Tenured {
         let observed = Observed::new();
         Self {
             fifo: TwoList::new(pages, observed.share()),
-            pasts: vec![Past::default(); pages as usize],
+            pasts: vec![0; pages as usize],
             looks: Looks::default(),
             observed,
         }
@@ -104,7 +94,7 @@ impl Tenured {
 
     /// Ends the absence of a page that is not in the lists. `cost`: of the miss, if it was one.
     fn end_absence(&mut self, page: PageId, cost: Option<Nanos>) {
-        if let Some(departure) = std::mem::take(self.past(page)).departure() {
+        if let Some(departure) = Departure::new(std::mem::take(self.past(page))) {
             self.observed.returned(departure, cost);
         }
     }
@@ -118,12 +108,12 @@ impl Tenured {
             let Some(page) = self.fifo.lists.tail(ACTIVE) else {
                 return;
             };
-            let mut tenure = self.past(page).tenure();
+            let mut tenure = tenure_of(*self.past(page));
             if tenure.remaining == 0 {
                 return;
             }
             tenure.remaining -= 1;
-            *self.past(page) = Past::of_tenure(tenure);
+            *self.past(page) = past_of_tenure(tenure);
             self.fifo.lists.enter(page, ACTIVE);
         }
     }
@@ -150,10 +140,10 @@ impl Policy for Tenured {
             self.end_absence(page, None);
         }
         self.observed.touched(self.fifo.pages());
-        let Tenure { earned, .. } = self.past(page).tenure();
+        let Tenure { earned, .. } = tenure_of(*self.past(page));
         let had = earned > 0;
         let earned = (2 * earned + 1).min(TENURE_MOST);
-        *self.past(page) = Past::of_tenure(Tenure {
+        *self.past(page) = past_of_tenure(Tenure {
             earned,
             remaining: earned,
         });
@@ -166,13 +156,13 @@ impl Policy for Tenured {
 
     fn removed(&mut self, page: PageId) {
         self.fifo.removed(page);
-        *self.past(page) = Past::default();
+        *self.past(page) = 0;
     }
 
     fn cooled(&mut self, page: PageId) {
         if self.fifo.lists.place(page) != NOWHERE {
             self.fifo.cooled(page);
-            *self.past(page) = Past::default();
+            *self.past(page) = 0;
         }
     }
 
@@ -188,8 +178,8 @@ impl Policy for Tenured {
         let proposal = self.fifo.propose();
         if let Some(Proposal::Evict(page)) = proposal {
             let departure = self.observed.evicted(self.fifo.pages());
-            let past = std::mem::replace(self.past(page), Past::of_departure(departure));
-            if past.tenure().earned > 0 {
+            let past = std::mem::replace(self.past(page), departure.get());
+            if tenure_of(past).earned > 0 {
                 self.looks.evicted += 1;
                 self.looks.age();
             }
@@ -280,16 +270,16 @@ mod tests {
         for lose in lose {
             policy.inserted(page, None);
             policy.touched(page, Access::Write);
-            assert_eq!(policy.past(page).tenure().earned, 1);
+            assert_eq!(tenure_of(*policy.past(page)).earned, 1);
             policy.relocated(page, PageId(2));
             policy.relocated(PageId(2), page);
-            *policy.past(page) = Past::of_tenure(Tenure {
+            *policy.past(page) = past_of_tenure(Tenure {
                 earned: 1,
                 remaining: 0,
             });
             lose(&mut policy, page);
             policy.inserted(page, None);
-            assert_eq!(policy.past(page).tenure().earned, 0);
+            assert_eq!(tenure_of(*policy.past(page)).earned, 0);
             policy.removed(page);
         }
     }
