@@ -32,6 +32,9 @@ struct Arguments {
     /// Threads that commit to Gordon together
     #[arg(long, default_value_t = 8)]
     threads: u64,
+    /// Only commits: no collections and no look-ups
+    #[arg(long)]
+    commits_only: bool,
 }
 
 /// A store under test: replaces the value of a key, durably.
@@ -243,6 +246,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     drop(stores);
     together(folder.path(), &arguments)?;
+    if arguments.commits_only {
+        return Ok(());
+    }
     pauses(folder.path())?;
     large(folder.path())?;
     reads(folder.path())
