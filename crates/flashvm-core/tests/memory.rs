@@ -12,7 +12,7 @@ const BYTES_MAX: usize = 40;
 const PAGES: u32 = 1 << 16;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of allocations that are not zeros, so that someone writes to them.
+/// Bytes allocated without `alloc_zeroed`: whoever allocates them writes to them.
 static WRITTEN: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;

@@ -60,13 +60,15 @@ impl Looks {
 /// zeros takes no RAM where no page was.
 type Past = u16;
 
-fn past_of_tenure(tenure: Tenure) -> Past {
-    Past::from_ne_bytes([tenure.earned, tenure.remaining])
-}
+impl Tenure {
+    fn from_past(past: Past) -> Self {
+        let [earned, remaining] = past.to_ne_bytes();
+        Self { earned, remaining }
+    }
 
-fn tenure_of(past: Past) -> Tenure {
-    let [earned, remaining] = past.to_ne_bytes();
-    Tenure { earned, remaining }
+    fn into_past(self) -> Past {
+        Past::from_ne_bytes([self.earned, self.remaining])
+    }
 }
 
 /// Two lists, and what their pages have earned.
@@ -108,12 +110,12 @@ impl Tenured {
             let Some(page) = self.fifo.lists.tail(ACTIVE) else {
                 return;
             };
-            let mut tenure = tenure_of(*self.past(page));
+            let mut tenure = Tenure::from_past(*self.past(page));
             if tenure.remaining == 0 {
                 return;
             }
             tenure.remaining -= 1;
-            *self.past(page) = past_of_tenure(tenure);
+            *self.past(page) = tenure.into_past();
             self.fifo.lists.enter(page, ACTIVE);
         }
     }
@@ -140,13 +142,14 @@ impl Policy for Tenured {
             self.end_absence(page, None);
         }
         self.observed.touched(self.fifo.pages());
-        let Tenure { earned, .. } = tenure_of(*self.past(page));
+        let Tenure { earned, .. } = Tenure::from_past(*self.past(page));
         let had = earned > 0;
         let earned = (2 * earned + 1).min(TENURE_MOST);
-        *self.past(page) = past_of_tenure(Tenure {
+        *self.past(page) = Tenure {
             earned,
             remaining: earned,
-        });
+        }
+        .into_past();
         if had {
             self.looks.touched += 1;
             self.looks.age();
@@ -179,7 +182,7 @@ impl Policy for Tenured {
         if let Some(Proposal::Evict(page)) = proposal {
             let departure = self.observed.evicted(self.fifo.pages());
             let past = std::mem::replace(self.past(page), departure.get());
-            if tenure_of(past).earned > 0 {
+            if Tenure::from_past(past).earned > 0 {
                 self.looks.evicted += 1;
                 self.looks.age();
             }
@@ -270,16 +273,17 @@ mod tests {
         for lose in lose {
             policy.inserted(page, None);
             policy.touched(page, Access::Write);
-            assert_eq!(tenure_of(*policy.past(page)).earned, 1);
+            assert_eq!(Tenure::from_past(*policy.past(page)).earned, 1);
             policy.relocated(page, PageId(2));
             policy.relocated(PageId(2), page);
-            *policy.past(page) = past_of_tenure(Tenure {
+            *policy.past(page) = Tenure {
                 earned: 1,
                 remaining: 0,
-            });
+            }
+            .into_past();
             lose(&mut policy, page);
             policy.inserted(page, None);
-            assert_eq!(tenure_of(*policy.past(page)).earned, 0);
+            assert_eq!(Tenure::from_past(*policy.past(page)).earned, 0);
             policy.removed(page);
         }
     }
