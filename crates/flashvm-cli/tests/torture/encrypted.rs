@@ -108,7 +108,7 @@ fn replayed_slots_give_sigbus() {
         .write(true)
         .open(&path)
         .expect("the file");
-    let mut command = over(&path, &ENCRYPT, ["24", "20"]);
+    let mut command = over(&path, &ENCRYPT, ["24", "8"]);
     let ended = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {

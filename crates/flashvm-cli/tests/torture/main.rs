@@ -57,7 +57,7 @@ fn tortured_by(build: &str, test: &str, parts: &str, options: &[&str]) {
     let (ram_mib, mib) = if seconds() > 10.0 {
         (16, "256")
     } else {
-        (6, "18")
+        (4, "12")
     };
     let ram = format!("{ram_mib}M");
     let program = [

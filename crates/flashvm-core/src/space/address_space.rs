@@ -90,6 +90,13 @@ pub trait AddressSpace {
     /// answer.
     fn holds(&self, place: Place, page: PageId) -> bool;
 
+    /// [`Self::holds`] for the first `there.len()` pages from `first` on, with one answer of the kernel.
+    fn held(&self, place: Place, first: PageId, there: &mut [bool]) {
+        for (page, there) in (first.0..).map(PageId).zip(there) {
+            *there = self.holds(place, page);
+        }
+    }
+
     /// Ends the sharing of a page of the region with another process after a fork: this process gets its own copy.
     /// The protection stays. Returns false if the page is not there or the kernel refuses.
     fn unshare(&mut self, page: PageId) -> bool;

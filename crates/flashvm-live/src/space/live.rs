@@ -303,6 +303,10 @@ impl AddressSpace for &Space {
         either!(self, space => space.holds(place, page))
     }
 
+    fn held(&self, place: Place, first: PageId, there: &mut [bool]) {
+        either!(self, space => space.held(place, first, there));
+    }
+
     fn unshare(&mut self, page: PageId) -> bool {
         either!(self, space => space.unshare(page))
     }

@@ -329,6 +329,12 @@ impl AddressSpace for &Userfaultfd {
         self.own.is_present(at)
     }
 
+    fn held(&self, place: Place, first: PageId, there: &mut [bool]) {
+        let run = Run::new(first, there.len() as u32);
+        self.own
+            .are_present(self.range.start(place, run).get(), there);
+    }
+
     fn unshare(&mut self, page: PageId) -> bool {
         let at = self.range.start(Place::Region, Run::one(page)).get();
         map::unshare(at).is_ok()

@@ -12,6 +12,8 @@ use rustix::mm::ProtFlags;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
 
+/// Entries of the page table that are read with one call.
+const ENTRIES: usize = 64;
 /// Pages that [`copy_present`] copies at most.
 const COPIED_PAGES_MAX: usize = 8;
 
@@ -89,13 +91,27 @@ impl OwnMemory {
 
     /// Whether a page has contents, in RAM or in the kernel's own swap. Does not touch it.
     pub(crate) fn is_present(&self, address: usize) -> bool {
+        let mut present = [true];
+        self.are_present(address, &mut present);
+        present[0]
+    }
+
+    /// [`Self::is_present`] for the pages from an address on.
+    pub(crate) fn are_present(&self, address: usize, present: &mut [bool]) {
         const PRESENT_OR_SWAPPED: u64 = 3 << 62;
-        let mut entry = [0; size_of::<u64>()];
-        let at = address / PAGE_SIZE * size_of::<u64>();
-        // If the kernel does not answer, the page counts as present.
-        rustix::io::pread(&self.pages, &mut entry, at as u64).map_or(true, |_| {
-            u64::from_ne_bytes(entry) & PRESENT_OR_SWAPPED != 0
-        })
+        const ENTRY: usize = size_of::<u64>();
+        let mut at = address / PAGE_SIZE * ENTRY;
+        for part in present.chunks_mut(ENTRIES) {
+            let mut entries = [0; ENTRIES * ENTRY];
+            let entries = &mut entries[..part.len() * ENTRY];
+            let read = rustix::io::pread(&self.pages, &mut *entries, at as u64);
+            at += entries.len();
+            let answered = read == Ok(entries.len());
+            for (is_present, entry) in part.iter_mut().zip(entries.as_chunks::<ENTRY>().0) {
+                // If the kernel does not answer, the page counts as present.
+                *is_present = !answered || u64::from_ne_bytes(*entry) & PRESENT_OR_SWAPPED != 0;
+            }
+        }
     }
 
     /// The mapping of an address.
@@ -234,6 +250,9 @@ mod tests {
         own.read(at, &mut page).unwrap();
         assert_eq!(page[..2], [7, 0], "also where the program may not look");
         assert!(own.is_present(at) && !own.is_present(at + PAGE_SIZE));
+        let mut present = [false, true];
+        own.are_present(at, &mut present);
+        assert_eq!(present, [true, false]);
         // SAFETY: the test's own mapping, to which it keeps no reference.
         unsafe { map::drop_pages(at, PAGE_SIZE).unwrap() };
         assert!(!own.is_present(at));

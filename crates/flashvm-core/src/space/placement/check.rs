@@ -6,6 +6,37 @@ use crate::ids::PageId;
 use crate::page::PageState;
 use crate::space::{AddressSpace, Executor};
 
+/// Pages whose places are asked for with one call.
+const WINDOW: u32 = 64;
+
+/// The pages of a window that are in region and shadow.
+struct Window {
+    first: PageId,
+    region: [bool; WINDOW as usize],
+    shadow: [bool; WINDOW as usize],
+}
+
+impl Window {
+    fn of(page: PageId, space: &impl AddressSpace) -> Self {
+        let mut window = Self {
+            first: PageId(page.0 / WINDOW * WINDOW),
+            region: [false; WINDOW as usize],
+            shadow: [false; WINDOW as usize],
+        };
+        space.held(Place::Region, window.first, &mut window.region);
+        if space.has_shadow() {
+            space.held(Place::Shadow, window.first, &mut window.shadow);
+        }
+        window
+    }
+
+    /// Whether a page is in the region and in the shadow. `None`: it is not in the window.
+    fn places(&self, page: PageId) -> Option<(bool, bool)> {
+        let at = page.0.wrapping_sub(self.first.0) as usize;
+        Some((*self.region.get(at)?, *self.shadow.get(at)?))
+    }
+}
+
 /// Lines of a page's history in the message of a pager that cannot continue.
 const LINES: usize = 24;
 
@@ -24,10 +55,14 @@ impl<K> Placement<K> {
             return;
         }
         let has_shadow = context.space().has_shadow();
+        let mut window: Option<Window> = None;
         for page in pages.filter(|page| !self.resolved_already.contains(page)) {
             let state = context.engine.state(page);
-            let region = context.space().holds(Place::Region, page);
-            let shadow = has_shadow && context.space().holds(Place::Shadow, page);
+            let known = window.as_ref().and_then(|window| window.places(page));
+            let (region, shadow) = known.unwrap_or_else(|| {
+                let window = window.insert(Window::of(page, context.space()));
+                window.places(page).expect("the window is around the page")
+            });
             let right = match state {
                 // The page may have been dropped in a way that is not reported.
                 PageState::Mapped => !shadow || context.engine.is_stale(page),
