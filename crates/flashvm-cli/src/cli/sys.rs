@@ -102,13 +102,9 @@ impl Signals {
     /// Gives a command the signal mask that this process had before `take`, and lets the kernel kill it when this
     /// process dies.
     pub(crate) fn prepare(&self, command: &mut Command) {
+        die_with_this_process(command);
         let mask = self.mask_before;
-        let supervisor = rustix::process::getpid();
         let before_exec = move || {
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            if rustix::process::getppid() != Some(supervisor) {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
             // SAFETY: `mask` is the closure's own copy of the set that sigprocmask filled in `take`; a null pointer
             // asks for no old mask.
             if unsafe {
@@ -119,10 +115,24 @@ impl Signals {
             }
             Ok(())
         };
-        // SAFETY: the closure only makes system calls (prctl, getppid, sigprocmask) and errors from error codes: it
-        // neither allocates nor locks, so another thread at the time of the fork does no harm.
+        // SAFETY: the closure only makes a system call and an error from its error code: it neither allocates nor locks, so
+        // another thread at the time of the fork does no harm.
         unsafe { command.pre_exec(before_exec) };
     }
+}
+
+/// Lets the kernel kill a command's process when the thread that starts it ends, as it does when this process dies.
+pub(crate) fn die_with_this_process(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    let before_exec = move || {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        match rustix::process::getppid() {
+            Some(now) if now == parent => Ok(()),
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    };
+    // SAFETY: as in `Signals::prepare`; the system calls are prctl and getppid.
+    unsafe { command.pre_exec(before_exec) };
 }
 
 /// Where [`go_into_background`] returns.

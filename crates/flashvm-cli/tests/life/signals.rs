@@ -1,7 +1,7 @@
 //! Signals and job control.
 
 use super::children::{self, Bounded as _};
-use super::{Bench, finish, kill, state, wait_until};
+use super::{Bench, FLASHVM, finish, kill, state, wait_until};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -153,4 +153,38 @@ fn ignored_signals_stay_ignored() {
     }
     fs::write(bench.file("go"), "").expect("a file");
     assert_eq!(finish(child).status.code(), Some(7));
+}
+
+/// The run of an experiment does not outlive the command that makes it.
+#[test]
+fn an_experiment_ends_with_its_command() {
+    let Some(bench) = Bench::new("an_experiment_ends_with_its_command") else {
+        return;
+    };
+    let command = children::command(FLASHVM)
+        .args(["reproduce", "chameleon", "figure-6", "--out"])
+        .arg(bench.other.path())
+        .spawn()
+        .expect("the command");
+    let runs = || children_of(command.id());
+    wait_until("a run is under way", || !runs().is_empty());
+    let run = runs()[0];
+    kill(command.id(), Signal::TERM);
+    assert_eq!(finish(command).status.signal(), Some(15));
+    wait_until("the run has ended", || state(run).is_none_or(|s| s == 'Z'));
+}
+
+/// The processes whose parent this is.
+fn children_of(parent: u32) -> Vec<u32> {
+    let all = fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let mut fields = stat
+            .rsplit_once(") ")
+            .map_or("", |(_, rest)| rest)
+            .split(' ');
+        fields.nth(1) == Some(&parent.to_string())
+    })
+    .collect()
 }

@@ -3,6 +3,7 @@
 use super::super::super::refusal::Refusal;
 use crate::cli::doctor;
 use crate::cli::options::FaultMode;
+use crate::cli::sys;
 use indicatif::ProgressBar;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -156,7 +157,9 @@ fn once(system: System, ram: &str, words: &[&str], figure: &str) -> Result<(f64,
     let program = workload().ok_or("the program is missing")?;
     let stats = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
-    let output = Command::new(own)
+    let mut command = Command::new(own);
+    sys::die_with_this_process(&mut command);
+    let output = command
         .args([
             "run",
             "--quiet",

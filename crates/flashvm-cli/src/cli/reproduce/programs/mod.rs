@@ -9,6 +9,7 @@ pub(super) mod recorded;
 pub(super) mod runs;
 mod spin;
 
+use crate::cli::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -178,6 +179,7 @@ fn command<S: AsRef<OsStr>>(prefix: &[String], program: &Path, words: &[S]) -> C
         .args(words)
         .stdin(Stdio::null())
         .stdout(Stdio::null());
+    sys::die_with_this_process(&mut command);
     command
 }
 
