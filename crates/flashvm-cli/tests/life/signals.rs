@@ -169,6 +169,8 @@ fn an_experiment_ends_with_its_command() {
     let runs = || children_of(command.id());
     wait_until("a run is under way", || !runs().is_empty());
     let run = runs()[0];
+    // It cannot end by itself.
+    kill(run, Signal::STOP);
     kill(command.id(), Signal::TERM);
     assert_eq!(finish(command).status.signal(), Some(15));
     wait_until("the run has ended", || state(run).is_none_or(|s| s == 'Z'));
