@@ -56,16 +56,11 @@ static void must_be(const char *expected) {
     if (__libc_single_threaded != !strcmp(expected, "yes")) fail(expected);
 }
 
-/* Whether the C library knows the pager's threads (handler mode). It makes them read the list of groups, but the thread that
- * resolves faults cannot wait for itself: there the list has to be in RAM. */
-static int in_ram;
-
 /* The list of groups begins memory that is larger than RAM, so it has left when the rest has been filled. */
 static void change_groups(const char *expected, gid_t first, const char *line) {
     size_t words = 8 << 20;
     gid_t *groups = malloc(words * sizeof *groups);
     for (size_t i = 0; i < words; i++) groups[i] = first + (i == 1);
-    if (in_ram) ((volatile gid_t *)groups)[0] = first;
     if (setgroups(2, groups)) fail("setgroups");
     free(groups);
     check_threads("Groups:\t", line);
@@ -80,7 +75,6 @@ static void *wait_for(void *gate) {
 
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
-    in_ram = !strcmp(argv[1], "no");
     must_be(argv[1]);
     int before = check_threads("Uid:\t", "0\t0\t0\t0");
     if (before < 2) fail("the pager has no thread");

@@ -19,6 +19,9 @@ use std::sync::atomic::Ordering;
 /// managed.
 const STACK_BYTES: usize = 32 << 10;
 
+/// Most groups of a process (`NGROUPS_MAX`).
+const GROUPS_MAX: usize = 65_536;
+
 /// The program that this process carries.
 pub(crate) fn carried_program() -> Option<std::ffi::OsString> {
     flashvm_live::program::exec::carried_program(crate::c_library::own_path())
@@ -190,6 +193,27 @@ extern "C" fn in_child() {
         Pager::resume_child();
         STARTING.store(false, Ordering::Relaxed);
     }
+}
+
+/// The C library makes every thread that it knows repeat this call. In handler mode it knows the pager's, which must not
+/// touch managed memory: they would wait for themselves. So all read a copy of the list.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn setgroups(count: usize, list: *const libc::gid_t) -> c_int {
+    type Call = unsafe extern "C" fn(usize, *const libc::gid_t) -> c_int;
+    // SAFETY: the C library's `setgroups` has this type.
+    let call = unsafe { next::<Call>(c"setgroups") };
+    let is_managed = || {
+        (1..=GROUPS_MAX).contains(&count)
+            && pager().manages(list.addr(), count * size_of::<libc::gid_t>())
+    };
+    if for_pager() || guarded() || !is_managed() {
+        // SAFETY: the caller's guarantees.
+        return unsafe { call(count, list) };
+    }
+    // SAFETY: the list has so many groups, as the caller guarantees. The copy is the pager's memory.
+    let copy = unsafe { std::slice::from_raw_parts(list, count) }.to_vec();
+    // SAFETY: a list of as many groups, which lives over the call.
+    unsafe { call(count, copy.as_ptr()) }
 }
 
 /// Fails early if budget and store cannot hold a copy of the process.
