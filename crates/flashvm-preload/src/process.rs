@@ -1,4 +1,4 @@
-//! Processes: joining the run, fork, and descriptors that belong to the pager.
+//! Processes: joining the run, fork, a change of groups, and descriptors that belong to the pager.
 
 use crate::c_library::{next, set_errno, status};
 use crate::internal;

@@ -2,8 +2,8 @@
 //! mask, going into the background, ending by a given signal, the bytes of the carried object.
 //!
 //! Safety argument of the module: only the main thread changes a signal mask. [`Signals::take`] runs before the
-//! device model's thread starts, which inherits the mask, and [`end_by`] after that thread has ended. The closure
-//! between fork and exec only makes system calls. [`go_into_background`] runs while there is one thread. The object's
+//! device model's thread starts, which inherits the mask, and [`end_by`] after that thread has ended. The closures
+//! between fork and exec only make system calls. [`go_into_background`] runs while there is one thread. The object's
 //! bytes are part of the command and never change.
 #![allow(
     unsafe_code,
