@@ -31,9 +31,17 @@ def table(path, columns, key, values):
 
 
 def main():
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        print(__doc__.strip())
+        sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
     document = pathlib.Path(sys.argv[1])
+    try:
+        text = document.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        print(f"tables.py: {document}: {error}: name a document in Markdown", file=sys.stderr)
+        sys.exit(2)
     lines, skipping = [], False
-    for line in document.read_text().splitlines():
+    for line in text.splitlines():
         # After a mark: the blank line and the table that were there.
         if skipping and (not line or line.startswith("|")):
             continue
