@@ -57,6 +57,14 @@ impl Clocks {
         }
     }
 
+    /// Bytes of what is kept of the first `frames` frames.
+    #[must_use]
+    pub fn bytes(&self, frames: u32) -> usize {
+        let fifos = self.active.iter().chain(&self.inactive);
+        let places: usize = fifos.map(VecDeque::capacity).sum();
+        places * size_of::<FrameId>() + frames as usize * 2 * size_of::<u16>()
+    }
+
     /// A page was placed in a frame, or a victim stays: its ranges enter the heads of their active
     /// FIFOs, unreferenced. A range that was already in a FIFO counts as referenced.
     pub fn keep(&mut self, frame: FrameId, page: Shape) {

@@ -125,6 +125,13 @@ impl Frames {
         self.high
     }
 
+    /// Bytes of what is kept of the frames that have ever been of the heap.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let each = SECTORS as usize * size_of::<[u32; 3]>() + 2 * size_of::<u16>();
+        self.high as usize * each + self.gone.capacity() * size_of::<u32>()
+    }
+
     /// All frames that have ever been of the heap; those that have left it are empty.
     pub fn all(&self) -> impl Iterator<Item = FrameId> + use<> {
         (0..self.high).map(FrameId)

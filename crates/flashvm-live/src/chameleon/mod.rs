@@ -355,6 +355,9 @@ impl Chameleon {
         set(&stats.log_write_errors, flash.write_errors);
         set(&stats.overlays_max, engine.mappings_max().into());
         set(&stats.svmp_table_bytes, engine.table_bytes() as u64);
+        let (frames, bytes) = engine.frame_bytes();
+        set(&stats.svmp_frames, frames.into());
+        set(&stats.svmp_frame_bytes, bytes as u64);
     }
 }
 

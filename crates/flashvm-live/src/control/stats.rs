@@ -101,6 +101,8 @@ macro_rules! counters {
                 since.resident_pages_max = self.resident_pages_max;
                 since.overlays_max = self.overlays_max;
                 since.svmp_table_bytes = self.svmp_table_bytes;
+                since.svmp_frames = self.svmp_frames;
+                since.svmp_frame_bytes = self.svmp_frame_bytes;
                 since
             }
         }
@@ -238,6 +240,10 @@ counters! {
         overlays_max,
         /// Bytes of the table of small pages.
         svmp_table_bytes,
+        /// Frames that have held small pages.
+        svmp_frames,
+        /// Bytes that are kept of these frames: owners, checksums, free ranges, FIFOs.
+        svmp_frame_bytes,
     }
     gauges {
         slots_used,

@@ -94,6 +94,8 @@ struct SmallPages {
     log_bytes_cleaned: u64,
     write_amplification: f64,
     table_bytes: u64,
+    frames: u64,
+    frame_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -221,6 +223,8 @@ fn small_pages(stats: &StatsSnapshot) -> SmallPages {
         log_bytes_cleaned: stats.log_bytes_cleaned,
         write_amplification: write_amplification(stats),
         table_bytes: stats.svmp_table_bytes,
+        frames: stats.svmp_frames,
+        frame_bytes: stats.svmp_frame_bytes,
     }
 }
 

@@ -48,7 +48,7 @@ struct Amounts {
     /// Since the process began.
     #[serde(flatten)]
     total: Figures,
-    /// In the interval; maxima and `table_bytes` are those of `total`.
+    /// In the interval; maxima, and the bytes and frames of small pages, are those of `total`.
     interval: Figures,
 }
 

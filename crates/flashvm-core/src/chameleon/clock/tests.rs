@@ -138,11 +138,15 @@ proptest! {
                     }
                 }
             }
+            let mut queued = 0;
             for shape in Shape::ALL {
                 let (at, clock) = (shape.number() as usize, &model.clocks[shape.number() as usize]);
                 prop_assert_eq!(order(&clocks.active[at]), clock.active.clone());
                 prop_assert_eq!(order(&clocks.inactive[at]), clock.inactive.clone());
+                queued += clock.active.len() + clock.inactive.len();
             }
+            prop_assert!(clocks.bytes(FRAMES) >= 4 * (FRAMES as usize + queued));
+            prop_assert_eq!(frames.bytes(), 100 * FRAMES as usize);
         }
     }
 }

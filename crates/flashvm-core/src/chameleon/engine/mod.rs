@@ -427,6 +427,14 @@ impl<C: ClusterSource> Engine<C> {
         self.table.bytes()
     }
 
+    /// Frames that have ever been of the heap, and the bytes that are kept of them: owners, checksums, free ranges and
+    /// FIFOs (paper, 3.6).
+    #[must_use]
+    pub fn frame_bytes(&self) -> (u32, usize) {
+        let frames = self.frames.high();
+        (frames, self.frames.bytes() + self.clocks.bytes(frames))
+    }
+
     /// The source of clusters.
     pub fn clusters_mut(&mut self) -> &mut C {
         &mut self.clusters

@@ -361,57 +361,56 @@ pub(super) fn figure_9(bar: &ProgressBar) -> Report {
 /// 3.6: the paper's accounting beside this implementation's.
 pub(super) fn overhead(bar: &ProgressBar) -> Report {
     let words = ["random", OBJECTS, "50", "1"];
-    let all = measure(bar, &[System::Chameleon], IN_RAM, &words, "access", 1);
-    let table_bytes = all[0].stat(&["small_pages", "table_bytes"]);
+    let all = measure(bar, &[System::Chameleon], OUT_OF_CORE, &words, "access", 1);
+    let stat = |name| all[0].stat(&["small_pages", name]);
     let pages: f64 = OBJECTS.parse().expect("a number");
+    let page = stat("table_bytes") / pages;
+    let frame = stat("frame_bytes") / stat("frames");
     let mut table = Table::new(&["for each", "bytes", "paper", "what"]);
-    let mut row = |each: &str, bytes: f64, paper: &str, what: &str| {
+    for (each, bytes, paper, what) in [
+        ("page", page, "8", "SVMP table, as measured"),
+        (
+            "page",
+            2.0,
+            "-",
+            "allocator: class, range, in use (its layout)",
+        ),
+        (
+            "page on flash",
+            4096.0 / 504.0,
+            "10",
+            "back-pointers and header, a full block (its layout)",
+        ),
+        (
+            "frame",
+            frame,
+            "128",
+            "owners, checksums, free ranges, references, FIFOs, as measured",
+        ),
+        (
+            "mapping",
+            188.0,
+            "-",
+            "kernel: an isolated overlay (eval/overlays.c)",
+        ),
+    ] {
         table.row([
             each.to_owned(),
             format!("{bytes:.1}"),
             paper.to_owned(),
             what.to_owned(),
         ]);
-    };
-    row("page", table_bytes / pages, "8", "SVMP table, as measured");
-    row("page", 2.0, "-", "allocator: class, range, in use");
-    row(
-        "page on flash",
-        4096.0 / 504.0,
-        "10",
-        "back-pointers and header, a full block",
-    );
-    let sectors = 8.0 * 12.0;
-    row(
-        "frame",
-        sectors,
-        "-",
-        "owner and checksum, or free list links, of eight sectors",
-    );
-    row("frame", 4.0, "-", "pages and free ranges in it");
-    row("frame", 4.0, "-", "references and places in FIFOs");
-    row(
-        "frame",
-        32.0,
-        "-",
-        "FIFOs of the eight smallest shapes (60 with all shapes in use)",
-    );
-    row("frame", sectors + 40.0, "128", "total");
-    row(
-        "mapping",
-        188.0,
-        "-",
-        "kernel: an isolated overlay (eval/overlays.c)",
-    );
+    }
+    let frame = frame + 8.0 * page;
+    let percent = |bytes: f64| bytes / 40.96;
     Report {
         tables: vec![table],
         charts: Vec::new(),
         notes: vec![format!(
-            "A frame of eight pages takes {:.0} bytes with their entries in the table: {:.1} % of RAM (the \
+            "A frame of eight pages takes {frame:.0} bytes with their entries in the table: {:.1} % of RAM (the \
              paper: 128 and 64, 4.7 %). With the allocator's data: {:.1} %.",
-            sectors + 40.0 + 64.0,
-            (sectors + 40.0 + 64.0) / 40.96,
-            (sectors + 40.0 + 64.0 + 16.0) / 40.96
+            percent(frame),
+            percent(frame + 16.0)
         )],
     }
 }
