@@ -166,7 +166,7 @@ fn an_experiment_ends_with_its_command() {
         .arg(bench.other.path())
         .spawn()
         .expect("the command");
-    let runs = || children_of(command.id());
+    let runs = || children::of(command.id());
     wait_until("a run is under way", || !runs().is_empty());
     let run = runs()[0];
     // It cannot end by itself.
@@ -174,19 +174,4 @@ fn an_experiment_ends_with_its_command() {
     kill(command.id(), Signal::TERM);
     assert_eq!(finish(command).status.signal(), Some(15));
     wait_until("the run has ended", || state(run).is_none_or(|s| s == 'Z'));
-}
-
-/// The processes whose parent this is.
-fn children_of(parent: u32) -> Vec<u32> {
-    let all = fs::read_dir("/proc").expect("/proc").flatten();
-    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid: &u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let mut fields = stat
-            .rsplit_once(") ")
-            .map_or("", |(_, rest)| rest)
-            .split(' ');
-        fields.nth(1) == Some(&parent.to_string())
-    })
-    .collect()
 }

@@ -80,11 +80,10 @@ pub(crate) fn wait_for(what: &str, child: &mut Child, limit: Duration) -> ExitSt
 /// What each thread of a process and of its descendants is doing: its state and signal masks, the kernel function that
 /// it sleeps in, its system call with arguments.
 fn tree(root: u32) -> String {
-    let mut tree = vec![root.to_string()];
+    let mut tree = vec![root];
     let mut text = String::new();
     while let Some(process) = tree.pop() {
-        let is_child = |other: &String| field(&format!("/proc/{other}/status"), "PPid") == process;
-        tree.extend(entries("/proc").into_iter().filter(is_child));
+        tree.extend(of(process));
         for task in entries(&format!("/proc/{process}/task")) {
             let at = |file: &str| format!("/proc/{process}/task/{task}/{file}");
             let signals = ["SigPnd", "ShdPnd", "SigBlk"];
@@ -98,6 +97,15 @@ fn tree(root: u32) -> String {
         }
     }
     text
+}
+
+/// The processes whose parent this is.
+pub(crate) fn of(parent: u32) -> Vec<u32> {
+    let is_child =
+        |other: &u32| field(&format!("/proc/{other}/status"), "PPid") == parent.to_string();
+    let processes = entries("/proc").into_iter();
+    let processes = processes.filter_map(|name| name.parse().ok());
+    processes.filter(is_child).collect()
 }
 
 /// The text of a file, trimmed; empty if it cannot be read.
