@@ -210,6 +210,7 @@ impl Chameleon {
             }
             if matches!(event, Event::Written(_)) {
                 self.publish(&core.engine, owner);
+                self.publish_frames(&core.engine, owner);
             }
             event = Event::Go;
             match action {
@@ -285,7 +286,9 @@ impl Chameleon {
         }
         let request = Request::Take(size);
         let mut task = Task::new(&request);
-        drop(self.run(owner, &request, &mut task));
+        let (core, _) = self.run(owner, &request, &mut task);
+        self.publish_frames(&core.engine, owner);
+        drop(core);
         *list = *task.taken().ok_or(Errno::NOMEM)?;
         Ok(())
     }
@@ -355,9 +358,17 @@ impl Chameleon {
         set(&stats.log_write_errors, flash.write_errors);
         set(&stats.overlays_max, engine.mappings_max().into());
         set(&stats.svmp_table_bytes, engine.table_bytes() as u64);
+    }
+
+    /// Publishes what is kept of the frames. It changes while pages are allocated and evicted; the sum is left out at the end
+    /// of each fault.
+    fn publish_frames(&self, engine: &LiveEngine, owner: &dyn Owner) {
         let (frames, bytes) = engine.frame_bytes();
-        set(&stats.svmp_frames, frames.into());
-        set(&stats.svmp_frame_bytes, bytes as u64);
+        let stats = owner.stats();
+        stats.svmp_frames.store(frames.into(), Ordering::Relaxed);
+        stats
+            .svmp_frame_bytes
+            .store(bytes as u64, Ordering::Relaxed);
     }
 }
 
