@@ -8,10 +8,10 @@ file's columns (numbered from 1; all by default) of the rows in which the named 
 is relative to the document. `crates/flashvm-core/tests/documents.rs` checks that the tables are those of the files.
 """
 
+import argparse
 import csv
 import pathlib
 import re
-import sys
 
 MARK = re.compile(r"<!-- table: (\S+\.csv)(?: columns=([\d,]+))?(?: where=([^:]+):(.+))? -->")
 NUMBER = re.compile(r"[-+]?[\d,.]+( %)?")
@@ -31,15 +31,13 @@ def table(path, columns, key, values):
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        print(__doc__.strip())
-        sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
-    document = pathlib.Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("document", type=pathlib.Path)
+    document = parser.parse_args().document
     try:
         text = document.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        print(f"tables.py: {document}: {error}: name a document in Markdown", file=sys.stderr)
-        sys.exit(2)
+        parser.error(f"{document}: {error}: name a document in Markdown")
     lines, skipping = [], False
     for line in text.splitlines():
         # After a mark: the blank line and the table that were there.
