@@ -121,7 +121,7 @@ impl Signals {
     }
 }
 
-/// Lets the kernel kill a command's process when the thread that starts it ends, as it does when this process dies.
+/// Lets the kernel kill a command's process when the thread that starts it ends: at the latest with this process.
 pub(crate) fn die_with_this_process(command: &mut Command) {
     let parent = rustix::process::getpid();
     let before_exec = move || {
