@@ -161,8 +161,9 @@ impl Frames {
         Some(frame)
     }
 
-    /// Takes a range for the first of `pages` pages that are to lie in frames side by side: of the first free ranges, the
-    /// smallest first, the one with the most room in the frames behind it. For one page like [`Self::take`].
+    /// Takes a range for the first of `pages` pages that are to lie in frames side by side: the first of a run of free ranges that
+    /// is just long enough, or else of a longer one, or of the longest. Looks at the first free ranges, the smallest first. For
+    /// one page like [`Self::take`].
     pub fn take_run(&mut self, shape: Shape, pages: u32) -> Option<FrameId> {
         if pages == 1 {
             return self.take(shape);
@@ -171,17 +172,26 @@ impl Frames {
         let mut looks = RUN_LOOKS;
         for holder in shape.and_holders() {
             let mut at = self.lists[holder.number() as usize].first;
-            while at != NIL && looks > 0 && room < pages {
+            while at != NIL && looks > 0 && room != pages {
                 let frame = FrameId(at / SECTORS);
-                let free = self.free_from(frame, shape, pages);
-                if free > room {
-                    (best, room) = (Some(frame), free);
+                let begins = frame.0 == 0 || self.free_from(FrameId(frame.0 - 1), shape, 1) == 0;
+                if begins {
+                    let free = self.free_from(frame, shape, pages + 1);
+                    if free == pages || free > room && room < pages {
+                        (best, room) = (Some(frame), free);
+                    }
                 }
                 at = self.sectors[at as usize][1];
                 looks -= 1;
             }
+            if room >= pages {
+                break;
+            }
         }
-        best.filter(|&frame| self.take_at(frame, shape))
+        match best {
+            Some(frame) => self.take_at(frame, shape).then_some(frame),
+            None => self.take(shape),
+        }
     }
 
     /// Frames from this one on, up to `most`, in which a range is free.
@@ -333,7 +343,7 @@ impl Frames {
 }
 
 /// Free ranges at which [`Frames::take_run`] looks.
-const RUN_LOOKS: u32 = 64;
+const RUN_LOOKS: u32 = 256;
 
 /// The index of a range's entry.
 fn node(frame: FrameId, shape: Shape) -> usize {

@@ -13,6 +13,8 @@ mod flash;
 mod memory;
 mod program;
 mod setup;
+#[cfg(test)]
+mod tests;
 
 use crate::rng::Rng;
 use crate::store::{Store, StoreClusters};
@@ -474,7 +476,7 @@ impl Simulator {
             "{held} frames of {most} are not given back, and nobody will"
         );
         for page in self.memory.pages() {
-            self.touch_finally(page);
+            self.touch(0, page, None, 0);
             while self.advance() {}
         }
         self.engine.check();

@@ -175,7 +175,7 @@ impl Simulator {
     }
 
     /// Loads or stores if the page is mapped, else faults.
-    fn touch(&mut self, thread: usize, page: Svmp, store: Option<Version>, faults: u32) {
+    pub(super) fn touch(&mut self, thread: usize, page: Svmp, store: Option<Version>, faults: u32) {
         if self.memory.is_mapped(page) {
             self.memory.access(page, store);
             self.threads[thread].work = Work::Nothing;
@@ -189,11 +189,6 @@ impl Simulator {
             self.threads[thread].work = Work::Touch(page, store, faults + 1);
             self.begin(thread, Request::Fault(page));
         }
-    }
-
-    /// Thread 0 loads a page after all threads have ended.
-    pub(super) fn touch_finally(&mut self, page: Svmp) {
-        self.touch(0, page, None, 0);
     }
 
     /// Makes the pages of a system call resident, then has the kernel work on them.

@@ -137,6 +137,7 @@ impl<C: ClusterSource> Engine<C> {
                 }
                 SvmpState::OnFlash(at, check) => {
                     let pages = self.pages_to_read(page, shape, at);
+                    self.make_room_for_run(host, shape, pages);
                     let Some(frame) = self.take_range(host, page, shape, pages) else {
                         fault.room = Some(Room::new(shape));
                         continue;

@@ -238,6 +238,15 @@ impl<C: ClusterSource> Engine<C> {
         steps == most
     }
 
+    /// Frees ranges for the pages of a stream's read. On a fast device the reads before it were over at once, and left no time
+    /// for steps ahead.
+    pub(super) fn make_room_for_run(&mut self, host: &mut impl Host, shape: Shape, pages: u32) {
+        let pages = pages.min(self.frames.len() / READ_SHARE);
+        if pages > 1 && self.frames.available(shape) < pages {
+            self.take_steps(host, shape, pages, pages * STEPS_AHEAD);
+        }
+    }
+
     /// Carries out at most `most` steps of a shape's clock, until `free` of its ranges are free or
     /// a round is worth it; returns the number of steps.
     fn take_steps(&mut self, host: &mut impl Host, shape: Shape, free: u32, most: u32) -> u32 {

@@ -87,7 +87,7 @@ proptest! {
                     }
                 }
                 1..=3 => {
-                    // For the first of several pages: where the longest run of frames has room.
+                    // For the first of several pages: at the start of a run of frames that has room for all, or of the longest.
                     let run = if kind == 3 { 1 + index.index(FRAMES as usize) as u32 } else { 1 };
                     let room = |first| naive.free_from(first, shape, run);
                     let longest = (0..naive.sectors.len()).map(room).max().unwrap_or(0);
@@ -95,6 +95,15 @@ proptest! {
                     prop_assert_eq!(frame.is_some(), longest > 0);
                     if let Some(frame) = frame {
                         prop_assert_eq!(room(frame.0 as usize), longest);
+                        let first = frame.0 as usize;
+                        let begins = |first: usize| first == 0 || !naive.is_free(first - 1, shape);
+                        prop_assert!(run == 1 || begins(first));
+                        let long = |first: usize| naive.free_from(first, shape, run + 1);
+                        let fits = |&first: &usize| begins(first) && long(first) == run;
+                        // Among runs of whole frames, as there is one list of them.
+                        if run > 1 && shape == Shape::WHOLE && (0..naive.sectors.len()).any(|first| fits(&first)) {
+                            prop_assert!(fits(&first));
+                        }
                         prop_assert!(naive.is_free(frame.0 as usize, shape));
                         naive.sectors[frame.0 as usize][Naive::range(shape)].fill(Some(count));
                         frames.set_owner(frame, shape, count);
