@@ -121,7 +121,7 @@ pub(super) fn figure_5(bar: &ProgressBar) -> Report {
             (
                 "90:10, in RAM",
                 IN_RAM,
-                &["random", OBJECTS, "90", "2000000"],
+                &["random", OBJECTS, "90", "500000"],
                 same,
             ),
             (
@@ -133,7 +133,7 @@ pub(super) fn figure_5(bar: &ProgressBar) -> Report {
             (
                 "10:90, in RAM",
                 IN_RAM,
-                &["random", OBJECTS, "10", "2000000"],
+                &["random", OBJECTS, "10", "500000"],
                 same,
             ),
             (
@@ -332,8 +332,8 @@ pub(super) fn figure_8(bar: &ProgressBar) -> Report {
             ),
             (
                 "out of core",
-                "4M",
-                &["graph", "15", "8", "10"],
+                OUT_OF_CORE,
+                &["graph", "16", "8", "20"],
                 [Some(1.0), Some(0.99), Some(1.269), None],
             ),
         ],
