@@ -203,6 +203,25 @@ fn commits_are_measured_and_nothing_is_left() {
 }
 
 #[test]
+fn a_killed_measurement_leaves_nothing_either() {
+    let folder = folder();
+    let mut bench = children::command(env!("CARGO_BIN_EXE_flashvm"))
+        .args(["heap", "bench", "--commits", "1000000000"])
+        .current_dir(&folder)
+        .spawn()
+        .expect("the command under test");
+    let inside = || std::fs::read_dir(&folder).expect("the folder").flatten();
+    children::wait_until("the heap is there", children::PATIENCE, || {
+        inside().any(|entry| entry.path().join("heap").exists())
+    });
+    bench.kill().expect("the command");
+    bench.wait().expect("the command");
+    children::wait_until("the heap is gone", children::PATIENCE, || {
+        inside().count() == 0
+    });
+}
+
+#[test]
 fn tables_are_printed_and_written() {
     let folder = folder();
     let args = ["reproduce", "gordon", "table-3", "--out", "results"];

@@ -4,6 +4,7 @@ mod copies;
 
 use super::args::{HeapBenchArgs, HeapCommand, HeapInitArgs, HeapPathArgs};
 use super::refusal::Refusal;
+use super::scratch::Scratch;
 use super::units::{Size, count};
 use super::write_out;
 use gordon::flash::{FileMedium, SegmentState};
@@ -367,15 +368,12 @@ struct CommitLatency {
 
 /// Commits a small update `--commits` times, in a temporary heap that is removed at the end.
 fn bench(args: &HeapBenchArgs) -> Result<ExitCode, Refusal> {
-    let folder = tempfile::Builder::new()
-        .prefix(".flashvm-heap-bench-")
-        .tempdir_in(&args.folder)
-        .map_err(|error| {
-            Refusal::new(format!(
-                "{}: {error}: give a folder that can be written",
-                args.folder.display()
-            ))
-        })?;
+    let folder = Scratch::within(&args.folder, ".flashvm-heap-bench-").map_err(|error| {
+        Refusal::new(format!(
+            "{}: {error}: give a folder that can be written",
+            args.folder.display()
+        ))
+    })?;
     let path = folder.path().join("heap");
     let refused = |error: Error| refusal(&args.folder, &error);
     let heap = Heap::create(&path, 64 << 20, Options::default()).map_err(refused)?;

@@ -7,7 +7,7 @@
 //!   `reference_trace`: the trace; `saved_pages`: the order of pages that is saved and followed;
 //! - `outcome`: the result of a run; `summary`, `progress`: reports of it; `run_report`: a page of it; `top`: what runs are doing, seen
 //!   from outside; `probes`: for tracers; `metrics`: its counters for Prometheus; `result_file`: files written at
-//!   the end;
+//!   the end; `scratch`: files that go with the command;
 //! - `device`: device models, and measurements of real devices;
 //! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them; `size`: how much RAM a
 //!   program needs;
@@ -43,6 +43,7 @@ mod run;
 mod run_report;
 mod run_store;
 mod saved_pages;
+mod scratch;
 mod serve;
 mod shard;
 mod shared_file;

@@ -164,14 +164,22 @@ fn an_experiment_ends_with_its_command() {
     let command = children::command(FLASHVM)
         .args(["reproduce", "chameleon", "figure-6", "--out"])
         .arg(bench.other.path())
+        .env("TMPDIR", bench.flash.path())
         .spawn()
         .expect("the command");
-    let runs = || children::of(command.id());
-    wait_until("a run is under way", || !runs().is_empty());
-    let run = runs()[0];
+    let is_run = |child: &u32| {
+        let words = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        words.split(|byte| *byte == 0).nth(1) == Some(b"run")
+    };
+    let run = || children::of(command.id()).into_iter().find(is_run);
+    wait_until("a run is under way", || run().is_some());
+    let run = run().expect("seen above");
+    let files = || fs::read_dir(bench.flash.path()).expect("a folder").count();
+    assert!(files() > 0);
     // It cannot end by itself.
     kill(run, Signal::STOP);
     kill(command.id(), Signal::TERM);
     assert_eq!(finish(command).status.signal(), Some(15));
     wait_until("the run has ended", || state(run).is_none_or(|s| s == 'Z'));
+    wait_until("its files are gone", || files() == 0);
 }

@@ -3,6 +3,7 @@
 use super::super::super::refusal::Refusal;
 use crate::cli::doctor;
 use crate::cli::options::FaultMode;
+use crate::cli::scratch::Scratch;
 use crate::cli::sys;
 use indicatif::ProgressBar;
 use serde_json::Value;
@@ -155,7 +156,8 @@ pub(super) fn measure_and_build(
 
 fn once(system: System, ram: &str, words: &[&str], figure: &str) -> Result<(f64, Value), String> {
     let program = workload().ok_or("the program is missing")?;
-    let stats = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
+    let folder = Scratch::new().map_err(|e| format!("no temporary folder: {e}"))?;
+    let stats = folder.path().join("stats.json");
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut command = Command::new(own);
     sys::die_with_this_process(&mut command);
@@ -172,7 +174,7 @@ fn once(system: System, ram: &str, words: &[&str], figure: &str) -> Result<(f64,
         ])
         .args(system.options())
         .arg("--stats")
-        .arg(stats.path())
+        .arg(&stats)
         .arg("--")
         .arg(program)
         .args(words)
@@ -188,7 +190,7 @@ fn once(system: System, ram: &str, words: &[&str], figure: &str) -> Result<(f64,
         let mut fields = line.split(' ');
         (fields.next() == Some(figure)).then(|| fields.next()?.parse().ok())?
     });
-    let stats = std::fs::read(stats.path()).map_err(|e| e.to_string())?;
+    let stats = std::fs::read(&stats).map_err(|e| e.to_string())?;
     let stats = serde_json::from_slice(&stats).map_err(|e| e.to_string())?;
     Ok((value.unwrap_or(0.0), stats))
 }

@@ -6,6 +6,7 @@ use crate::cli::report::write_whole;
 use crate::cli::reproduce::programs::recorded::ENDING;
 use crate::cli::reproduce::programs::{ALL, Failure, Info, Program, THREADED, flashvm, text};
 use crate::cli::reproduce::progress_of;
+use crate::cli::scratch::Scratch;
 use crate::cli::units::{Size, count};
 use crate::cli::write_out;
 use clap::Args;
@@ -86,7 +87,8 @@ pub(crate) fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
 }
 
 fn traced(info: &Info, scale: u32, bar: &ProgressBar) -> Result<ProgramTrace, Failure> {
-    let folder = tempfile::tempdir_in("/var/tmp").map_err(|e| format!("/var/tmp: {e}"))?;
+    let folder =
+        Scratch::within(Path::new("/var/tmp"), "flashvm-").map_err(|e| format!("/var/tmp: {e}"))?;
     bar.set_message("preparing");
     let program = info.prepare(folder.path(), scale)?;
     bar.set_message("alone");

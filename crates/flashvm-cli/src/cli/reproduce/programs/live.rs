@@ -2,9 +2,9 @@
 
 use super::runs::hard_faults;
 use super::{FOR_EVER, Failure, Info, Program, flashvm, text};
+use crate::cli::scratch::Scratch;
 use flashvm_core::Counters;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// A run: its time, and what it counted.
 #[derive(Clone, Copy, Default)]
@@ -55,13 +55,13 @@ pub(in crate::cli::reproduce) struct Case {
 /// A prepared program.
 pub(in crate::cli::reproduce) struct Live {
     pub(in crate::cli::reproduce) program: Box<dyn Program>,
-    folder: TempDir,
+    folder: Scratch,
 }
 
 impl Live {
     /// With the paper's input divided by `scale`.
     pub(in crate::cli::reproduce) fn prepare(info: &Info, scale: u32) -> Result<Self, Failure> {
-        let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+        let folder = Scratch::new().map_err(|e| format!("no temporary folder: {e}"))?;
         let program = info.prepare(folder.path(), scale)?;
         Ok(Self { program, folder })
     }
