@@ -3,6 +3,7 @@
 use super::SizeArgs;
 use super::forecast::{FRAMES_MIN, Run};
 use crate::cli::refusal::Refusal;
+use crate::cli::scratch::Scratch;
 use crate::cli::sys::{self, Signals};
 use crate::cli::units::Size;
 use flashvm_core::PAGE_SIZE;
@@ -42,7 +43,7 @@ struct Faults {
 pub(super) struct Runs<'a> {
     args: &'a SizeArgs,
     own: PathBuf,
-    folder: tempfile::TempDir,
+    folder: Scratch,
     trace: PathBuf,
     signals: Signals,
 }
@@ -53,10 +54,7 @@ impl<'a> Runs<'a> {
             |e: io::Error| Refusal::new(format!("no temporary folder: {e}: name one in TMPDIR"));
         let own = std::env::current_exe()
             .map_err(|e| Refusal::new(format!("/proc/self/exe: {e}: mount /proc")))?;
-        let folder = tempfile::Builder::new()
-            .prefix("flashvm-size-")
-            .tempdir()
-            .map_err(fail)?;
+        let folder = Scratch::new().map_err(fail)?;
         let trace = match &args.keep {
             Some(path) => path.clone(),
             None => folder.path().join("touches.fvt"),
