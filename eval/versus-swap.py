@@ -196,7 +196,7 @@ def table(results, args):
 
 
 def digits(value):
-    """Three digits at least."""
+    """Rounded to three digits, or to a whole number if it has more; without zeros at the end."""
     return "" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 

@@ -41,7 +41,7 @@ fn reads_right(mirror: &Mirror, from: &Pages, page: usize) -> Instant {
     begun + took
 }
 
-/// Reads go to this side first, and wait so long for it that a busy machine does not make them ask the other one.
+/// This side is read first. The other one is asked after 90 ms, which a busy machine does not use up.
 fn prefer(state: MirrorState, side: Side) {
     state.set_average(side.index(), 30_000_000);
     state.set_average(side.other().index(), 1_000_000_000);
