@@ -30,6 +30,7 @@ fn run(seed: u64, kernel: KernelFaults, mapping_pages: u32) -> u64 {
     sim.set_layout(Layout {
         mapping_pages,
         read_only_every: 0,
+        code_every: 0,
         huge: true,
     });
     let mut rng = Rng::new(seed);

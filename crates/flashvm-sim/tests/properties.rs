@@ -246,6 +246,7 @@ fn step(sim: &mut Simulator, walk: &mut Walk, threads: &mut Vec<u64>, pages: u32
         97 => sim.set_layout(Layout {
             mapping_pages: [0, 1, 7, 30][rng.below(4) as usize],
             read_only_every: [0, 2, 5][rng.below(3) as usize],
+            code_every: [0, 1, 3][rng.below(3) as usize],
             huge: false,
         }),
         _ => sim.compute(Nanos(rng.below(200_000))),

@@ -36,14 +36,14 @@ pub trait AddressSpace {
     /// Moves pages from the region into the shadow, where the program cannot touch them, or back.
     ///
     /// *Before:* the pages are there in the other place, and not in `to`; the program may load and store
-    /// in the region.
+    /// in the region, and region and shadow have the same rights.
     /// *After:* the pages done are there in `to` and nowhere else, with every store made before: none is
     /// lost. In the region they are not protected. Nobody is woken.
     /// *Stops:* [`Stop::Exists`] at a page that is at its destination, whether or not it is at its source; it
     /// keeps its contents. *Or this very call has moved it* (see [`Stop::Exists`]).
     /// [`Stop::Missing`] at a page that is in neither place;
     /// [`Stop::Busy`] at a page that is pinned, or shared after a fork; [`Stop::Invalid`] where the
-    /// program may not store.
+    /// program may not store, or has other rights than the shadow ([`Self::open_to_moves`]).
     fn shift(&mut self, to: Place, run: Run) -> Done;
 
     /// Moves a page to another page's address in the same place; otherwise as [`Self::shift`].
@@ -104,9 +104,17 @@ pub trait AddressSpace {
     /// The program's mapping that contains a page of the region.
     fn mapping(&self, page: PageId) -> Option<Mapping>;
 
-    /// Changes the program's access rights to pages of the region: `PROT_*` bits. `None`: load and store.
+    /// Lets pages of one mapping be moved into the shadow that the program may not store to, or may execute: the region
+    /// gets `protection`, the program's rights there (`PROT_*` bits), with those to load and store, and the shadow gets
+    /// the same. So no thread lacks a right meanwhile: it may be executing one of the pages.
     ///
     /// # Errors
     /// `Stop::Failed(ENOMEM)` if the process would have too many mappings.
-    fn set_protection(&mut self, run: Run, protection: Option<u32>) -> Result<(), Stop>;
+    fn open_to_moves(&mut self, run: Run, protection: u32) -> Result<(), Stop>;
+
+    /// Gives pages of the region the program's rights back, which [`Self::open_to_moves`] has extended.
+    ///
+    /// # Errors
+    /// As for [`Self::open_to_moves`].
+    fn close_to_moves(&mut self, run: Run, protection: u32) -> Result<(), Stop>;
 }

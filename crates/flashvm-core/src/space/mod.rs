@@ -67,7 +67,8 @@ pub enum Stop {
     Exists,
     /// `ENOENT`: no page at the source, or, for a copy, no mapping at the destination.
     Missing,
-    /// `EINVAL`: the run reaches beyond a mapping, or the mapping may not be stored to.
+    /// `EINVAL`: the run reaches beyond a mapping, or the mapping may not be stored to, or region and shadow have other
+    /// access rights.
     Invalid,
     /// `EBUSY`: the page is pinned, or shared with another process after a fork.
     Busy,

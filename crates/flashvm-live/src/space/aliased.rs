@@ -479,7 +479,11 @@ impl AddressSpace for &Aliased {
         })
     }
 
-    fn set_protection(&mut self, _: Run, _: Option<u32>) -> Result<(), Stop> {
+    fn open_to_moves(&mut self, _: Run, _: u32) -> Result<(), Stop> {
+        unreachable!("pages are moved whatever the program's rights to them")
+    }
+
+    fn close_to_moves(&mut self, _: Run, _: u32) -> Result<(), Stop> {
         unreachable!("pages are moved whatever the program's rights to them")
     }
 }

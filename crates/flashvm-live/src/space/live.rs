@@ -315,8 +315,12 @@ impl AddressSpace for &Space {
         either!(self, space => space.mapping(page))
     }
 
-    fn set_protection(&mut self, run: Run, protection: Option<u32>) -> Result<(), Stop> {
-        either!(self, space => space.set_protection(run, protection))
+    fn open_to_moves(&mut self, run: Run, protection: u32) -> Result<(), Stop> {
+        either!(self, space => space.open_to_moves(run, protection))
+    }
+
+    fn close_to_moves(&mut self, run: Run, protection: u32) -> Result<(), Stop> {
+        either!(self, space => space.close_to_moves(run, protection))
     }
 }
 

@@ -121,6 +121,13 @@ impl ManagedRange {
         unsafe { map::drop_pages(start, run.bytes()) }
     }
 
+    /// Changes the access rights to a run of the shadow.
+    pub(super) fn set_shadow_protection(&self, run: Run, prot: MprotectFlags) -> Result<(), Errno> {
+        let start = self.start(Place::Shadow, run).get();
+        // SAFETY: as in `set_protection`.
+        unsafe { map::protect(start, run.bytes(), prot) }
+    }
+
     /// Changes the program's access rights to a run of the region.
     pub(crate) fn set_protection(&self, run: Run, prot: MprotectFlags) -> Result<(), Errno> {
         let start = self.start(Place::Region, run).get();

@@ -248,6 +248,16 @@ impl Userfaultfd {
         self.shadow.is_some()
     }
 
+    /// The program's whole mapping around a run.
+    fn mapping_around(&self, run: Run) -> Run {
+        let mapping = self
+            .own
+            .mapping_at(self.range.start(Place::Region, run).get());
+        let whole =
+            mapping.and_then(|around| self.range.pages_of(around.start, around.end - around.start));
+        whole.unwrap_or(run)
+    }
+
     /// A pointer to a page in the shadow; no reference may be made of it.
     fn shadow_page(&self, page: PageId) -> *const u8 {
         assert!(self.has_shadow(), "no shadow");
@@ -349,10 +359,22 @@ impl AddressSpace for &Userfaultfd {
         })
     }
 
-    fn set_protection(&mut self, run: Run, protection: Option<u32>) -> Result<(), Stop> {
-        let all = MprotectFlags::READ | MprotectFlags::WRITE;
-        let protection = protection.map_or(all, MprotectFlags::from_bits_retain);
-        self.range.set_protection(run, protection).map_err(stop)
+    fn open_to_moves(&mut self, run: Run, protection: u32) -> Result<(), Stop> {
+        let program = MprotectFlags::from_bits_retain(protection);
+        let rights = program | MprotectFlags::READ | MprotectFlags::WRITE;
+        // The shadow keeps these rights, for all of the mapping: so it has few mappings of its own, and the next pages
+        // that the program may store to move as they are.
+        let whole = self.mapping_around(run);
+        (self.range.set_shadow_protection(whole, rights)).map_err(stop)?;
+        if rights == program {
+            return Ok(());
+        }
+        self.range.set_protection(run, rights).map_err(stop)
+    }
+
+    fn close_to_moves(&mut self, run: Run, protection: u32) -> Result<(), Stop> {
+        let rights = MprotectFlags::from_bits_retain(protection);
+        self.range.set_protection(run, rights).map_err(stop)
     }
 }
 

@@ -72,6 +72,7 @@ impl Simulator {
             just_unpacked: self.just_unpacked,
             woken: &mut woken,
             opened: Vec::new(),
+            code_in_shadow: &mut self.code_in_shadow,
             lost: &mut lost,
         };
         let mut context = ActionContext {

@@ -73,6 +73,7 @@ pub struct Simulator {
     memory: Memory,
     placement: Placement<Vec<Version>>,
     layout: Layout,
+    code_in_shadow: BTreeSet<u32>,
     /// Pages that the program has dropped without a report, and not touched since.
     unreported: HashSet<PageId>,
     store: Store,
@@ -154,6 +155,7 @@ impl Simulator {
             memory: Memory::default(),
             placement: Placement::default(),
             layout: Layout::default(),
+            code_in_shadow: BTreeSet::new(),
             unreported: HashSet::new(),
             truth: HashMap::new(),
             lost: HashSet::new(),

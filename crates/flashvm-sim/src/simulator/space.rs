@@ -7,6 +7,7 @@ use crate::rng::Rng;
 use crate::store::Store;
 use flashvm_core::space::{AddressSpace, Contents, Done, Executor, Mapping, Stop};
 use flashvm_core::{HUGE_PAGES, IoId, Packed, PageId, Place, Run, SlotId};
+use std::collections::BTreeSet;
 
 /// Inconvenient answers of the kernel, with their probabilities per million pages or calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Layout {
     pub mapping_pages: u32,
     /// The program may only load in every n-th mapping. 0: it may store to all.
     pub read_only_every: u32,
+    /// The program may execute every n-th mapping. 0: none.
+    pub code_every: u32,
     /// The program wants huge pages wherever one mapping has room for them.
     pub huge: bool,
 }
@@ -41,6 +44,11 @@ impl Layout {
     pub fn is_writable(self, page: PageId) -> bool {
         let of = self.mapping_of(page);
         self.read_only_every == 0 || of % self.read_only_every != self.read_only_every - 1
+    }
+
+    /// Whether the program may execute a page.
+    fn is_code(self, page: PageId) -> bool {
+        self.code_every != 0 && self.mapping_of(page).is_multiple_of(self.code_every)
     }
 
     /// Whether a fault at a page may fill a huge page.
@@ -77,6 +85,8 @@ pub(super) struct ModelSpace<'a> {
     pub(super) woken: &'a mut Vec<Run>,
     /// Pages that the pager has made writable for a moment.
     pub(super) opened: Vec<PageId>,
+    /// Mappings whose pages may be executed in the shadow as well.
+    pub(super) code_in_shadow: &'a mut BTreeSet<u32>,
     /// Pages whose contents are lost.
     pub(super) lost: &'a mut Vec<PageId>,
 }
@@ -90,8 +100,11 @@ impl ModelSpace<'_> {
     }
 
     fn is_open(&self, page: PageId) -> bool {
-        // Only `UFFDIO_MOVE` needs a mapping that may be stored to.
-        !self.protects || self.layout.is_writable(page) || self.opened.contains(&page)
+        let is_alike = self.layout.is_code(page)
+            == self.code_in_shadow.contains(&self.layout.mapping_of(page));
+        // Only `UFFDIO_MOVE` needs a mapping that may be stored to, and rights alike.
+        !self.protects
+            || (is_alike && (self.layout.is_writable(page) || self.opened.contains(&page)))
     }
 }
 
@@ -237,14 +250,22 @@ impl AddressSpace for ModelSpace<'_> {
         })
     }
 
-    fn set_protection(&mut self, run: Run, protection: Option<u32>) -> Result<(), Stop> {
-        self.opened.clear();
-        if protection.is_none() {
-            if self.rng.chance(self.faults.busy) {
-                return Err(Stop::Failed(12));
-            }
-            self.opened.extend(run.pages());
+    fn open_to_moves(&mut self, run: Run, _: u32) -> Result<(), Stop> {
+        if self.rng.chance(self.faults.busy) {
+            return Err(Stop::Failed(12));
         }
+        self.opened = run.pages().collect();
+        let mapping = self.layout.mapping_of(run.first);
+        if self.layout.is_code(run.first) {
+            self.code_in_shadow.insert(mapping);
+        } else {
+            self.code_in_shadow.remove(&mapping);
+        }
+        Ok(())
+    }
+
+    fn close_to_moves(&mut self, _: Run, _: u32) -> Result<(), Stop> {
+        self.opened.clear();
         Ok(())
     }
 }

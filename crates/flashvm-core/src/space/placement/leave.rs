@@ -93,7 +93,7 @@ impl<K> Placement<K> {
                 Some(Stop::Exiting) => return,
                 Some(Stop::Invalid) if run > 1 => run = 1,
                 Some(Stop::Invalid) => {
-                    let moved = self.shadow_protected(context, page, count - done);
+                    let moved = self.shadow_unlike(context, page, count - done);
                     if moved == 0 {
                         refuse(context, page, 1);
                     }
@@ -133,13 +133,13 @@ impl<K> Placement<K> {
         }
     }
 
-    /// Moves up to `most` pages that the program may not store to, or not access at all, into the
-    /// shadow. Returns the number of moved pages.
+    /// Moves up to `most` pages of a mapping whose access rights are not those of the shadow. Returns the number of moved
+    /// pages.
     ///
-    /// The kernel moves only writable pages, so these become writable for the duration of the move.
-    /// Userfaultfd's write-protection stops stores in that time; a stopped thread meets the program's
-    /// own protection when it retries.
-    fn shadow_protected<X, E>(
+    /// The kernel moves only writable pages, between mappings with the same rights. So pages that the program may not store to become
+    /// writable for the duration of the move. Userfaultfd's write-protection stops stores in that time; a stopped thread
+    /// meets the program's own protection when it retries.
+    fn shadow_unlike<X, E>(
         &mut self,
         context: &mut ActionContext<'_, X, E>,
         first: PageId,
@@ -152,7 +152,7 @@ impl<K> Placement<K> {
         let Some(Mapping {
             pages,
             protection,
-            writable: false,
+            writable,
         }) = context.space().mapping(first)
         else {
             return 0;
@@ -160,12 +160,12 @@ impl<K> Placement<K> {
         let count = pages.min(most);
         let run = Run::new(first, count);
         // Another thread may be about to change the protection that would be restored.
-        if !self.changes.none() || context.space().protect(run, true).is_err() {
+        if !self.changes.none() || (!writable && context.space().protect(run, true).is_err()) {
             return 0;
         }
         let mut moved = 0;
         // The kernel refuses if that would take too many mappings.
-        if context.space().set_protection(run, None).is_ok() {
+        if context.space().open_to_moves(run, protection).is_ok() {
             let (mut tries, mut unshared) = (0, false);
             while moved < count {
                 let page = first.plus(moved);
@@ -192,7 +192,7 @@ impl<K> Placement<K> {
                     _ => break,
                 }
             }
-            if let Err(stop) = context.space().set_protection(run, Some(protection)) {
+            if !writable && let Err(stop) = context.space().close_to_moves(run, protection) {
                 context
                     .executor
                     .fail(&format!("a range lost its protection: {stop:?}"));
@@ -200,7 +200,7 @@ impl<K> Placement<K> {
         }
         for page in (moved..count).map(|i| first.plus(i)) {
             // These pages stay: removes the write-protection that guarded the move.
-            if !context.engine.is_protected(page) {
+            if !writable && !context.engine.is_protected(page) {
                 self.carry_out(context, &Action::Unprotect { page });
             }
         }

@@ -195,7 +195,11 @@ impl AddressSpace for FakeSpace {
         None
     }
 
-    fn set_protection(&mut self, _: Run, _: Option<u32>) -> Result<(), Stop> {
+    fn open_to_moves(&mut self, _: Run, _: u32) -> Result<(), Stop> {
+        unreachable!("no mapping is protected")
+    }
+
+    fn close_to_moves(&mut self, _: Run, _: u32) -> Result<(), Stop> {
         unreachable!("no mapping is protected")
     }
 }

@@ -85,20 +85,46 @@ fn pages_that_may_not_be_stored_to_are_not_moved() {
         for at in 0..4 {
             space.put(Place::Region, at, 1);
         }
-        let read = Some(ProtFlags::READ.bits());
-        space.pages().set_protection(run(1, 2), read).unwrap();
+        let read = ProtFlags::READ.bits();
+        space.pages().close_to_moves(run(1, 2), read).unwrap();
         let expected = Mapping {
             pages: 2,
-            protection: ProtFlags::READ.bits(),
+            protection: read,
             writable: false,
         };
         assert_eq!(space.pages().mapping(PageId(1)), Some(expected));
         let away = |run| space.pages().shift(Place::Shadow, run);
         assert_eq!(away(run(1, 2)), Done::stopped(0, Stop::Invalid));
         assert_eq!(space.held(1), (true, false));
-        space.pages().set_protection(run(1, 2), None).unwrap();
+        space.pages().open_to_moves(run(1, 2), read).unwrap();
         assert!(space.pages().mapping(PageId(1)).unwrap().writable);
         assert_eq!(away(run(0, 4)), Done::all(4));
+    });
+}
+
+/// The shadow takes on the rights of the region, keeps them, and takes on others.
+#[test]
+fn pages_that_may_be_executed_are_moved() {
+    each_kind(MOVING, |space| {
+        for at in 0..4 {
+            space.put(Place::Region, at, 1);
+        }
+        let away = |run| space.pages().shift(Place::Shadow, run);
+        let plain = (ProtFlags::READ | ProtFlags::WRITE).bits();
+        let [code, all] = [ProtFlags::READ, ProtFlags::READ | ProtFlags::WRITE]
+            .map(|rights| (rights | ProtFlags::EXEC).bits());
+        space.pages().close_to_moves(run(0, 4), code).unwrap();
+        assert_eq!(away(run(0, 2)), Done::stopped(0, Stop::Invalid));
+        space.pages().open_to_moves(run(0, 1), code).unwrap();
+        let opened = space.pages().mapping(PageId(0)).unwrap();
+        assert_eq!(opened.protection, all, "no right is missing");
+        assert_eq!(away(run(0, 1)), Done::all(1));
+        space.pages().close_to_moves(run(0, 2), all).unwrap();
+        assert_eq!(away(run(1, 1)), Done::all(1), "the shadow has these rights");
+        space.pages().close_to_moves(run(2, 2), plain).unwrap();
+        assert_eq!(away(run(2, 1)), Done::stopped(0, Stop::Invalid));
+        space.pages().open_to_moves(run(2, 1), plain).unwrap();
+        assert_eq!(away(run(2, 2)), Done::all(2), "all of the mapping is open");
     });
 }
 
