@@ -62,6 +62,7 @@ fn statistics_are_complete() {
             "/discard/bytes",
             "/pages_shown_again",
             "/locks_lost",
+            "/uncounted_pages_max",
             "/overlays_max",
             "/refused/allocations",
             "/refused/forks",

@@ -40,6 +40,7 @@ pub(super) fn compiled(name: &str) -> PathBuf {
         "enomem" => ("cc", &["enomem.c"]),
         "sigbus" => ("cc", &["sigbus.c"]),
         "huge" => ("cc", &["huge.c"]),
+        "code" => ("cc", &["code.c"]),
         "crowd" => ("cc", &["crowd.c"]),
         "idle" => ("cc", &["idle.c"]),
         "interrupt" => ("cc", &["interrupt.c"]),
@@ -48,6 +49,7 @@ pub(super) fn compiled(name: &str) -> PathBuf {
         "namespace" => ("cc", &["namespace.c"]),
         "mappings" => ("cc", &["mappings.c"]),
         "streams" => ("cc", &["streams.c"]),
+        "unusual" => ("cc", &["unusual.c"]),
         "alone" => ("cc", &["alone.c"]),
         other => panic!("no torture program {other}"),
     };

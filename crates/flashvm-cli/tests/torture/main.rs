@@ -13,6 +13,7 @@ mod replay;
 mod report;
 #[path = "../support/mod.rs"]
 mod support;
+mod unusual;
 
 use compiled::compiled;
 use std::sync::OnceLock;
@@ -133,6 +134,23 @@ fn carried() {
     let mode = ["--fault", "inline", "--granularity", "4096"];
     tortured_by("torture-static", "carried", parts, &mode);
     tortured_by("torture-static", "carried, fork", "fork", &mode);
+}
+
+/// Pages leave while threads execute them.
+#[test]
+fn generated_code() {
+    const TEST: &str = "generated_code";
+    if !ready(TEST) {
+        return;
+    }
+    let program = [
+        compiled("code").display().to_string(),
+        "16".to_owned(),
+        (4.0 * seconds()).to_string(),
+    ];
+    let options = ["--ram", "6M", "--flash-size", "1G", "--compress", "off"];
+    let outcome = flashvm_run(TEST, &options, &program, LIMIT).expect_success(TEST);
+    assert!(outcome.stat("pages_in") > 0, "{TEST}: {}", outcome.stats);
 }
 
 /// Each page is where the engine has it. Checks take time, so there is little data.

@@ -51,10 +51,14 @@ struct Watched {
     dead_since: Option<Instant>,
 }
 
+/// Interval between looks at the memory of all processes.
+const MEMORY_LOOK: Duration = Duration::from_millis(250);
+
 /// Watches all process slots of a run.
 pub struct Reaper {
     control: Control,
     watched: Vec<Option<Watched>>,
+    looked_at_memory: Option<Instant>,
 }
 
 impl Reaper {
@@ -64,6 +68,7 @@ impl Reaper {
         Self {
             control,
             watched: Vec::new(),
+            looked_at_memory: None,
         }
     }
 
@@ -72,6 +77,12 @@ impl Reaper {
     pub fn look(&mut self, now: Instant) -> Vec<ProcessRecord> {
         let mut records = Vec::new();
         let mut freed = false;
+        let looks_at_memory = self
+            .looked_at_memory
+            .is_none_or(|at| now - at >= MEMORY_LOOK);
+        if looks_at_memory {
+            self.looked_at_memory = Some(now);
+        }
         for (index, slot) in self.control.slots_taken() {
             let at = index as usize;
             self.watched
@@ -94,6 +105,9 @@ impl Reaper {
                         Some(watched) if watched.is(word, pid) => watched,
                         other => other.insert(Watched::new(word, pid)),
                     };
+                    if looks_at_memory && state == State::Live {
+                        note_uncounted(&self.control, index, slot, pid);
+                    }
                     if watched.dead_since.is_none() && watched.dead() {
                         watched.dead_since = Some(now);
                     }
@@ -195,6 +209,24 @@ impl Reaper {
         self.control.process_at(index, word).set_state(State::Free);
         record
     }
+}
+
+/// Notes how much anonymous memory a process has beyond its frames. In protect mode its frames are not anonymous: the
+/// figure is too small then, never too large.
+fn note_uncounted(control: &Control, index: u32, slot: &ProcessSlot, pid: u32) {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/statm")) else {
+        return;
+    };
+    let pages = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    // Size, resident pages, and those of them that are not anonymous.
+    let mut words = text.split_whitespace().skip(1);
+    let (resident, others) = (pages(words.next()), pages(words.next()));
+    let frames = slot.used.load(Ordering::Relaxed).into();
+    let uncounted = resident.saturating_sub(others).saturating_sub(frames);
+    let stats = &control.region().records()[index as usize].stats;
+    stats
+        .uncounted_pages_max
+        .fetch_max(uncounted, Ordering::Relaxed);
 }
 
 impl Watched {

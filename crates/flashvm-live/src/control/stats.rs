@@ -234,6 +234,8 @@ counters! {
         pages_lost,
         /// Locked pages that were unlocked because the process's share of the budget became too small for them.
         locks_lost,
+        /// Most anonymous pages in RAM beyond the frames that count for the budget, as the supervisor saw them.
+        uncounted_pages_max,
         /// Touches of pages in RAM that had been hidden to save mappings.
         pages_shown_again,
         /// Largest number of mappings of overlays.

@@ -13,6 +13,7 @@ use super::signals;
 use super::{arm_thread, memory, thread_pointer};
 use crate::pager;
 use crate::pager::Pins;
+use crate::sys::message::say;
 use crate::sys::raw::{self, failed, set_signal_mask};
 use crate::sys::signals::SYNCHRONOUS;
 use rustix::io::Errno;
@@ -20,6 +21,7 @@ use std::ffi::c_void;
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
 const CLONE_VFORK: u64 = libc::CLONE_VFORK as u64;
+const CLONE_FILES: u64 = libc::CLONE_FILES as u64;
 const CLONE_SIGHAND: u64 = libc::CLONE_SIGHAND as u64;
 const CLONE_PARENT_SETTID: u64 = libc::CLONE_PARENT_SETTID as u64;
 const CLONE_CHILD_SETTID: u64 = libc::CLONE_CHILD_SETTID as u64;
@@ -151,6 +153,13 @@ pub(super) fn clone(
         Ok(request) => request,
         Err(error) => return failed(error),
     };
+    if request.flags() & (CLONE_VM | CLONE_FILES) == CLONE_FILES {
+        say(
+            "clone with CLONE_FILES and without CLONE_VM is refused (EINVAL): the child would close its parent's \
+             descriptors of the pager; leave CLONE_FILES out",
+        );
+        return failed(Errno::INVAL);
+    }
     let mask = signals::block_all();
     // A pending signal comes first; the program repeats its call.
     let result = if Arrived::at(std::ptr::from_mut(record) as usize).is_any() {
@@ -323,6 +332,11 @@ fn thread(
     }
 }
 
+/// Whether a thread is a child of `vfork`, whose parent waits for its `execve` or its end.
+pub(super) fn is_of_vfork(record: &ThreadRecord) -> bool {
+    record.start.flags & CLONE_VFORK != 0
+}
+
 /// Frees a guard stack on which nobody runs, with what belongs to it.
 ///
 /// # Safety
@@ -414,7 +428,7 @@ pub(super) fn exit(record: &mut ThreadRecord, status: i32) -> isize {
             }
         }
     }
-    if record.start.flags & CLONE_VFORK != 0 {
+    if is_of_vfork(record) {
         // SAFETY: takes no memory, and does not return. The parent frees the guard stack.
         unsafe { raw::syscall(libc::SYS_exit, [status as usize, 0, 0, 0, 0, 0]) };
     }

@@ -5,7 +5,7 @@ use super::guard_stack::ThreadRecord;
 use super::{calls, memory, own_path};
 use crate::program::Loading;
 use crate::program::exec::{self, with_run};
-use crate::sys::raw::failed;
+use crate::sys::raw::{self, failed};
 use rustix::io::Errno;
 use std::ffi::{CString, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -123,6 +123,22 @@ impl Strings {
         self.environment_pointers.as_ptr() as usize
     }
 
+    /// Lets the parent trace this child of `vfork` from now on, unless the program cannot be executed.
+    ///
+    /// Not when the child asks for it: each call that the guard catches is a signal, which stops a traced thread until its
+    /// tracer lets it go on, and the parent waits for this `execve`.
+    fn let_trace(&self) {
+        if rustix::fs::access(&self.path, rustix::fs::Access::EXEC_OK).is_ok() {
+            // SAFETY: takes no memory.
+            unsafe {
+                raw::syscall(
+                    libc::SYS_ptrace,
+                    [libc::PTRACE_TRACEME as usize, 0, 0, 0, 0, 0],
+                )
+            };
+        }
+    }
+
     /// Makes the call. A child between `vfork` and `execve` leaves its strings in its parent's
     /// memory: the parent frees them with the record.
     fn execute(
@@ -131,6 +147,9 @@ impl Strings {
         number: i64,
         args: impl Fn(&Self) -> [usize; 6],
     ) -> isize {
+        if std::mem::take(&mut record.wants_tracer) {
+            self.let_trace();
+        }
         record.strings = Some(self);
         let args = record.strings.as_ref().map_or([0; 6], args);
         // SAFETY: the program's arguments, with copies of its strings, which the record keeps over the call.

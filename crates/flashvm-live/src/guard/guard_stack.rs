@@ -38,6 +38,8 @@ pub(crate) struct ThreadRecord {
     pub(super) clear_tid: usize,
     /// The strings of an `execve` by a child that shares our memory.
     pub(super) strings: Option<Strings>,
+    /// A child of `vfork` has asked to be traced: from its `execve` on ([`super::exec`]).
+    pub(super) wants_tracer: bool,
     /// The thread pointers of a carried program's thread.
     pub(super) pointers: Pointers,
 }
@@ -52,6 +54,7 @@ impl ThreadRecord {
             start,
             clear_tid: 0,
             strings: None,
+            wants_tracer: false,
             pointers: Pointers::default(),
         }
     }

@@ -78,12 +78,13 @@ impl Mappings {
         }
     }
 
-    /// Makes `count` free pages a managed mapping, aligned for huge pages if it has room for one. `None` if no run of free pages is long enough.
+    /// Makes `count` free pages a managed mapping, aligned for huge pages if it has room for one. Those shorter than a unit adjoin, so
+    /// that the kernel merges them. `None` if no run of free pages is long enough.
     pub(crate) fn take(&self, count: u32) -> Option<PageId> {
-        let align = if count >= HUGE_PAGES {
-            HUGE_PAGES
-        } else {
-            UNIT_PAGES
+        let align = match count {
+            HUGE_PAGES.. => HUGE_PAGES,
+            UNIT_PAGES..HUGE_PAGES => UNIT_PAGES,
+            _ => 1,
         };
         let mut places = self.places.lock();
         let first = places.mapped.take(count, align)?;

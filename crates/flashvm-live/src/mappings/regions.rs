@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 pub(super) struct Regions {
     /// By first page: end page (exclusive). Neighbours that touch stay separate entries.
     used: BTreeMap<u32, u32>,
+    /// All pages before this one are in use, and a part ends here, unless it is 0.
+    packed: u32,
     /// Pages of the whole range.
     pages: u32,
 }
@@ -16,14 +18,18 @@ impl Regions {
     pub(super) fn new(pages: u32) -> Self {
         Self {
             used: BTreeMap::new(),
+            packed: 0,
             pages,
         }
     }
 
     /// Takes the first `count` free pages that start at a multiple of `align` pages. `None` if there are none.
     pub(super) fn take(&mut self, count: u32, align: u32) -> Option<PageId> {
-        let mut start = 0u32;
-        for (&first, &end) in &self.used {
+        while let Some(&end) = self.used.get(&self.packed) {
+            self.packed = end;
+        }
+        let mut start = self.packed.checked_next_multiple_of(align)?;
+        for (&first, &end) in self.used.range(self.packed..) {
             if first >= start && first - start >= count {
                 break;
             }
@@ -40,6 +46,7 @@ impl Regions {
     /// Gives pages back. They may be only a part of a taken range, or already free.
     pub(super) fn give(&mut self, first: PageId, count: u32) {
         let (start, end) = (first.0, first.0 + count);
+        self.packed = self.packed.min(start);
         let touched: Vec<(u32, u32)> = self
             .used
             .range(..end)
@@ -110,6 +117,9 @@ impl Regions {
         match self.used.range_mut(..end.0).next_back() {
             Some((_, last)) if *last == end.0 => {
                 *last = new_end;
+                if self.packed == end.0 {
+                    self.packed = new_end;
+                }
                 true
             }
             _ => false,
@@ -124,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn like_a_bitmap(steps in prop::collection::vec((0u8..3, 0u32..64, 1u32..16), 1..100)) {
+        fn like_a_bitmap(steps in prop::collection::vec((0u8..4, 0u32..64, 1u32..16), 1..100)) {
             let mut regions = Regions::new(64);
             let mut naive = [false; 64];
             for (kind, at, count) in steps {
@@ -152,6 +162,11 @@ mod tests {
                         let count = count.min(64 - at);
                         regions.give(PageId(at), count);
                         naive[at as usize..(at + count) as usize].fill(false);
+                    }
+                    2 => {
+                        let count = count.min(64 - at);
+                        regions.claim(PageId(at), count);
+                        naive[at as usize..(at + count) as usize].fill(true);
                     }
                     _ => {
                         let free = at + count <= 64

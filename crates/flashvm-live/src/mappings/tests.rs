@@ -72,7 +72,11 @@ proptest! {
         for step in steps {
             match step {
                 Step::Take(count) => if let Some(first) = mappings.take(count) {
-                    let align = if count < 512 { 16 } else { 512 };
+                    let align = match count {
+                        512.. => 512,
+                        16..512 => 16,
+                        _ => 1,
+                    };
                     prop_assert!(first.0.is_multiple_of(align));
                     prop_assert!(naive.of(first, count).iter().all(|&page| page == Page::Free));
                     naive.of(first, count).fill(Page::Managed);

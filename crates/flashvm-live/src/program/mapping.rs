@@ -11,6 +11,10 @@ use std::time::Duration;
 
 /// Anonymous mappings of this size and more are managed.
 const MANAGED_BYTES: usize = 64 << 10;
+/// Smaller ones as well, once the kernel has this many bytes of them: a program that maps its heap in small pieces.
+const SMALL_BYTES_MAX: usize = 4 << 20;
+/// Bytes of smaller mappings that are the kernel's.
+static SMALL_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Room without which glibc's `malloc` cannot enlarge its heap: it asks for 1 MiB where `brk` is refused.
 const HEAP_STEP_BYTES: usize = (1 << 20) + MANAGED_BYTES;
 /// Flags of mappings that stay the kernel's: flags that only the kernel can honour, and stacks, to which it writes at
@@ -96,14 +100,21 @@ pub unsafe fn map(
         }
         return pager.map_foreign(address, len, kernel);
     }
-    if ours && len >= MANAGED_BYTES {
-        return pager.map(len, prot_flags, commit);
+    if ours && (len >= MANAGED_BYTES || SMALL_BYTES.load(Ordering::Relaxed) >= SMALL_BYTES_MAX) {
+        return match pager.map(len, prot_flags, commit) {
+            // The program reserves more addresses than the managed range has. What it uses of them is the kernel's.
+            Err(Errno::NOMEM) if !commit => kernel_at(0),
+            mapped => mapped,
+        };
     }
     if ours && keeps_heap() && !pager.has_room_for((HEAP_STEP_BYTES / PAGE_SIZE) as u64) {
         // A `malloc` without a heap maps page by page. Such mappings are too small to be managed: they are refused as
         // well.
         pager.count_refused_allocation();
         return Err(Errno::NOMEM);
+    }
+    if ours {
+        SMALL_BYTES.fetch_add(len, Ordering::Relaxed);
     }
     // The heap of small pages looks vacant to the kernel, which would follow a hint into it.
     if pager.manages(address, len) {
@@ -210,8 +221,15 @@ pub unsafe fn set_break(to: usize) -> Result<usize, Errno> {
 pub unsafe fn unmap(address: usize, len: usize) -> Result<(), Errno> {
     match managed(address, len) {
         Some(pager) => pager.unmap(address, len),
-        // SAFETY: no page of the range is managed, and the program alone uses it, as our caller guarantees.
-        None => unsafe { kernel(libc::SYS_munmap, [address, len, 0, 0, 0, 0]) }.map(|_| ()),
+        None => {
+            // Mappings of files count here, too: a few more small ones are the kernel's then.
+            if len < MANAGED_BYTES {
+                let less = |bytes: usize| Some(bytes.saturating_sub(len));
+                let _ = SMALL_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            }
+            // SAFETY: no page of the range is managed, and the program alone uses it, as our caller guarantees.
+            unsafe { kernel(libc::SYS_munmap, [address, len, 0, 0, 0, 0]) }.map(|_| ())
+        }
     }
 }
 

@@ -5,17 +5,21 @@ use crate::cli::outcome::Outcome;
 use crate::cli::units::{Size, count};
 use flashvm_live::control::{Control, ProcessRecord, StatsSnapshot};
 
-/// The lines that `--quiet` still shows when a program fails: all causes but refused system calls.
+/// The lines that `--quiet` still shows when a program fails: all causes but refused system calls and memory beyond the budget.
 pub(crate) fn complaints(outcome: &Outcome, control: Control, names: &Names) -> String {
     causes(outcome, control, &totals(outcome, control))
         .into_iter()
-        .filter(|(name, _)| *name != CALLS)
+        .filter(|(name, _)| ![CALLS, OUTSIDE].contains(name))
         .map(|(name, text)| format!("flashvm: {}: {name}: {text}\n", names.program))
         .collect()
 }
 
 /// The name of the lines on refused system calls. The caller got an error for each.
 const CALLS: &str = "calls";
+/// The name of the line on memory beyond the budget.
+const OUTSIDE: &str = "outside";
+/// So many pages, and an eighth of the budget, may be beyond it: the pager's own tables are there, too.
+const UNCOUNTED_TOLD: u64 = (16 << 20) / PAGE;
 /// Processes that get a line of their own under one name; the others are counted.
 const NAMED_MAX: usize = 5;
 
@@ -55,6 +59,25 @@ pub(super) fn causes(
             format!(
                 "{} unlocked (mlock): other processes left too little of the budget: give the run more --ram",
                 number_of(sum.locks_lost, "page")
+            ),
+        ));
+    }
+    let most = outcome
+        .records
+        .iter()
+        .max_by_key(|record| record.stats.uncounted_pages_max);
+    let budget = u64::from(control.budget_frames());
+    if let Some(record) = most
+        && record.stats.uncounted_pages_max > UNCOUNTED_TOLD + budget / 8
+    {
+        lines.push((
+            OUTSIDE,
+            format!(
+                "process {} ({}) had {} in RAM that the budget does not count: mappings of MAP_32BIT, stacks, pieces \
+                 below 64 KiB, and reservations of more than 512 GiB stay the kernel's",
+                record.pid,
+                one_line(&record.command),
+                Size(record.stats.uncounted_pages_max * PAGE)
             ),
         ));
     }

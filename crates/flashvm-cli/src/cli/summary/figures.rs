@@ -31,6 +31,7 @@ pub(crate) struct Figures {
     discard: Discards,
     pages_shown_again: u64,
     locks_lost: u64,
+    uncounted_pages_max: u64,
     overlays_max: u64,
     refused: Refusals,
     pages_lost: u64,
@@ -177,6 +178,7 @@ pub(crate) fn figures(stats: &StatsSnapshot, preset: Preset, policy: PolicySpec)
         },
         pages_shown_again: stats.pages_shown_again,
         locks_lost: stats.locks_lost,
+        uncounted_pages_max: stats.uncounted_pages_max,
         overlays_max: stats.overlays_max,
         small_pages: small_pages(stats),
         refused: Refusals {

@@ -1,0 +1,64 @@
+//! What few programs do with memory and processes.
+
+use crate::compiled::compiled;
+use crate::support::{Outcome, flashvm_run};
+use crate::{BUDGET, LIMIT, ready};
+
+/// Runs a part of `tests/torture/unusual.c`. `None` where it cannot run.
+fn part(test: &str, name: &str) -> Option<Outcome> {
+    let program = [&compiled("unusual").display().to_string(), name];
+    ready(test).then(|| flashvm_run(test, &BUDGET, &program, LIMIT).expect_success(test))
+}
+
+/// More addresses than the managed range has are the kernel's.
+#[test]
+fn a_reservation_may_be_larger_than_the_managed_range() {
+    part(
+        "a_reservation_may_be_larger_than_the_managed_range",
+        "reservation",
+    );
+}
+
+/// Pieces below 64 KiB count for the budget once there are many.
+#[test]
+fn a_heap_of_small_pieces_is_paged() {
+    const TEST: &str = "a_heap_of_small_pieces_is_paged";
+    if let Some(outcome) = part(TEST, "pieces") {
+        let evicted = outcome.stat("clean") + outcome.stat("dirty");
+        assert!(evicted > 0, "{TEST}: {}", outcome.stats);
+    }
+}
+
+/// The summary tells of memory that the budget does not count.
+#[test]
+fn memory_beyond_the_budget_is_told() {
+    const TEST: &str = "memory_beyond_the_budget_is_told";
+    if let Some(outcome) = part(TEST, "low") {
+        let told = outcome
+            .stderr
+            .contains("in RAM that the budget does not count");
+        assert!(told, "{TEST}: {}", outcome.stderr);
+        let bytes = outcome.stat("uncounted_pages_max") * 4096;
+        assert!(bytes >= 48 << 20, "{TEST}: {bytes}");
+    }
+}
+
+/// A child that would share the pager's descriptors with its parent is refused.
+#[test]
+fn a_child_with_its_parents_descriptors_is_refused() {
+    const TEST: &str = "a_child_with_its_parents_descriptors_is_refused";
+    // A raw clone past the C library ends the process.
+    if std::env::var_os("FLASHVM_TEST_FAULT").is_some_and(|mode| mode == "handler") {
+        return;
+    }
+    if let Some(outcome) = part(TEST, "descriptors") {
+        let told = outcome.stderr.contains("clone with CLONE_FILES");
+        assert!(told, "{TEST}: {}", outcome.stderr);
+    }
+}
+
+/// A debugger starts its program by `vfork`, and waits for its `execve`.
+#[test]
+fn a_child_of_vfork_is_traced_from_its_execve_on() {
+    part("a_child_of_vfork_is_traced_from_its_execve_on", "traced");
+}
