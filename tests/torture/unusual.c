@@ -28,6 +28,25 @@ static void *map(size_t bytes, int prot, int flags)
 	return mmap(NULL, bytes, prot, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
 }
 
+/* As many addresses as there are, from 1 TiB down, for a heap. */
+static int shrinking(void)
+{
+	size_t bytes = MIB * MIB;
+	char *at = map(bytes, PROT_NONE, MAP_NORESERVE);
+	while (at == MAP_FAILED && bytes > MIB * 1024) {
+		bytes /= 2;
+		at = map(bytes, PROT_NONE, MAP_NORESERVE);
+	}
+	if (at == MAP_FAILED || mprotect(at, 48 * MIB, PROT_READ | PROT_WRITE))
+		return fail("a reservation");
+	for (size_t byte = 0; byte < 48 * MIB; byte++)
+		at[byte] = byte * 31 >> 7;
+	for (size_t byte = 0; byte < 48 * MIB; byte++)
+		if (at[byte] != (char)(byte * 31 >> 7))
+			return fail("contents of the heap");
+	return munmap(at, bytes) ? fail("the end of the heap") : 0;
+}
+
 /* More addresses than the pager manages, of which little is used. */
 static int reservation(void)
 {
@@ -120,7 +139,7 @@ int main(int argc, char **argv)
 		const char *name;
 		int (*run)(void);
 	} parts[] = {
-		{"reservation", reservation}, {"pieces", pieces}, {"low", low},
+		{"shrinking", shrinking}, {"reservation", reservation}, {"pieces", pieces}, {"low", low},
 		{"descriptors", descriptors}, {"traced", traced},
 	};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

@@ -10,7 +10,17 @@ fn part(test: &str, name: &str) -> Option<Outcome> {
     ready(test).then(|| flashvm_run(test, &BUDGET, &program, LIMIT).expect_success(test))
 }
 
-/// More addresses than the managed range has are the kernel's.
+/// A program that asks for 1 TiB is refused, asks for less, and its heap is paged.
+#[test]
+fn a_heap_in_a_smaller_reservation_is_paged() {
+    const TEST: &str = "a_heap_in_a_smaller_reservation_is_paged";
+    if let Some(outcome) = part(TEST, "shrinking") {
+        let evicted = outcome.stat("clean") + outcome.stat("dirty");
+        assert!(evicted > 0, "{TEST}: {}", outcome.stats);
+    }
+}
+
+/// 8 TiB of addresses are the kernel's.
 #[test]
 fn a_reservation_may_be_larger_than_the_managed_range() {
     part(

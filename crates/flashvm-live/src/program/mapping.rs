@@ -11,8 +11,11 @@ use std::time::Duration;
 
 /// Anonymous mappings of this size and more are managed.
 const MANAGED_BYTES: usize = 64 << 10;
-/// Smaller ones as well, once the kernel has this many bytes of them: a program that maps its heap in small pieces.
+/// Smaller ones as well, once the kernel has this many bytes of them: the program maps its heap in small pieces.
 const SMALL_BYTES_MAX: usize = 4 << 20;
+/// Reservations of more addresses than this are the kernel's, as the managed range cannot hold them. Smaller ones that do not fit are
+/// refused: a program that reserves 1 TiB (GHC, V8) then asks for less, and its heap is managed.
+const RESERVATION_MAX: usize = 4 << 40;
 /// Bytes of smaller mappings that are the kernel's.
 static SMALL_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Room without which glibc's `malloc` cannot enlarge its heap: it asks for 1 MiB where `brk` is refused.
@@ -100,12 +103,11 @@ pub unsafe fn map(
         }
         return pager.map_foreign(address, len, kernel);
     }
+    if ours && !commit && len > RESERVATION_MAX {
+        return kernel_at(0);
+    }
     if ours && (len >= MANAGED_BYTES || SMALL_BYTES.load(Ordering::Relaxed) >= SMALL_BYTES_MAX) {
-        return match pager.map(len, prot_flags, commit) {
-            // The program reserves more addresses than the managed range has. What it uses of them is the kernel's.
-            Err(Errno::NOMEM) if !commit => kernel_at(0),
-            mapped => mapped,
-        };
+        return pager.map(len, prot_flags, commit);
     }
     if ours && keeps_heap() && !pager.has_room_for((HEAP_STEP_BYTES / PAGE_SIZE) as u64) {
         // A `malloc` without a heap maps page by page. Such mappings are too small to be managed: they are refused as

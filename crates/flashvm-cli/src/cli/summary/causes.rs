@@ -74,7 +74,7 @@ pub(super) fn causes(
             OUTSIDE,
             format!(
                 "process {} ({}) had {} in RAM that the budget does not count: mappings of MAP_32BIT, stacks, pieces \
-                 below 64 KiB, and reservations of more than 512 GiB stay the kernel's",
+                 below 64 KiB, and reservations of more than 4 TiB stay the kernel's",
                 record.pid,
                 one_line(&record.command),
                 Size(record.stats.uncounted_pages_max * PAGE)
