@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -133,6 +134,31 @@ static int traced(void)
 	return WEXITSTATUS(status) == 5 ? 0 : fail("its exit code");
 }
 
+static void *nothing(void *none)
+{
+	return none;
+}
+
+/* Threads one after the other leave no memory behind. */
+static int threads(void)
+{
+	unsigned long size, resident, others;
+	FILE *statm;
+	for (int i = 0; i < 3000; i++) {
+		pthread_t thread;
+		if (pthread_create(&thread, NULL, nothing, NULL) || pthread_join(thread, NULL))
+			return fail("a thread");
+	}
+	statm = fopen("/proc/self/statm", "r");
+	if (!statm || fscanf(statm, "%lu %lu %lu", &size, &resident, &others) != 3)
+		return fail("/proc/self/statm");
+	if ((resident - others) * 4096 > 12 * MIB) {
+		printf("%lu anonymous pages after 3000 threads\n", resident - others);
+		return 1;
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -140,7 +166,7 @@ int main(int argc, char **argv)
 		int (*run)(void);
 	} parts[] = {
 		{"shrinking", shrinking}, {"reservation", reservation}, {"pieces", pieces}, {"low", low},
-		{"descriptors", descriptors}, {"traced", traced},
+		{"descriptors", descriptors}, {"traced", traced}, {"threads", threads},
 	};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
 		if (argc == 2 && !strcmp(argv[1], parts[i].name))

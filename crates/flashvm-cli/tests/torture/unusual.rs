@@ -67,6 +67,12 @@ fn a_child_with_its_parents_descriptors_is_refused() {
     }
 }
 
+/// The guard's stacks are used again.
+#[test]
+fn threads_one_after_the_other_leave_no_memory() {
+    part("threads_one_after_the_other_leave_no_memory", "threads");
+}
+
 /// A debugger starts its program by `vfork`, and waits for its `execve`.
 #[test]
 fn a_child_of_vfork_is_traced_from_its_execve_on() {

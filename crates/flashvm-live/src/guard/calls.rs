@@ -141,11 +141,11 @@ unsafe fn answer(
         libc::SYS_exit => clone::exit(record, a as i32),
         libc::SYS_kill => kill::kill(args),
         libc::SYS_execve => exec::execve(record, args),
+        libc::SYS_execveat => exec::execveat(record, args),
         libc::SYS_ptrace if a == libc::PTRACE_TRACEME as usize && clone::is_of_vfork(record) => {
             record.wants_tracer = true;
             0
         }
-        libc::SYS_execveat => exec::execveat(record, args),
         // SAFETY: the program has made this call, as the caller guarantees, and names a word of its own.
         libc::SYS_set_tid_address => unsafe { clone::set_clear_tid(record, a) },
         // Refused: the kernel would write there at any time, and end the process if the page were absent. The C library

@@ -21,7 +21,6 @@ const STACKS_MAX: usize = 8192;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 static TAKEN: [AtomicU32; STACKS_MAX] = [const { AtomicU32::new(0) }; STACKS_MAX];
-static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// The record of a guarded thread. Only the thread itself uses it; before it runs, the thread that
 /// creates it does.
@@ -148,13 +147,11 @@ pub(super) fn reserve() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Takes a guard stack.
+/// Takes a guard stack: the first one that is free, so that no more of them are in RAM than were taken at once.
 pub(super) fn take() -> Option<*mut ThreadRecord> {
-    let from = NEXT.load(Ordering::Relaxed);
-    let index = (from..STACKS_MAX).chain(0..from).find(|&index| {
-        TAKEN[index].load(Ordering::Relaxed) == 0 && TAKEN[index].swap(1, Ordering::Acquire) == 0
+    let index = TAKEN.iter().position(|taken| {
+        taken.load(Ordering::Relaxed) == 0 && taken.swap(1, Ordering::Acquire) == 0
     })?;
-    NEXT.store((index + 1) % STACKS_MAX, Ordering::Relaxed);
     let start = BASE.load(Ordering::Relaxed) + index * STACK_BYTES;
     // SAFETY: the guard stack has just been taken, and no thread runs on it. The one that had it may have ended with a
     // signal pending.
