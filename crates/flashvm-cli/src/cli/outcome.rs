@@ -104,7 +104,7 @@ impl Records {
     }
 }
 
-/// Adds `stats` to `sum`; of the largest numbers of pages the larger one remains.
+/// Adds `stats` to `sum`; of `resident_pages_max` and `uncounted_pages_max` the larger one remains.
 fn merge(sum: &mut StatsSnapshot, stats: &StatsSnapshot) {
     let resident_pages_max = sum.resident_pages_max.max(stats.resident_pages_max);
     let uncounted_pages_max = sum.uncounted_pages_max.max(stats.uncounted_pages_max);

@@ -22,7 +22,7 @@ fn a_signal_does_not_wait_for_a_call() {
     if !ready(TEST) {
         return;
     }
-    // Without the check that this tests one signal in about 30,000 was late.
-    let program = [&compiled("late").display().to_string(), "100000"];
+    // Before it was mended, one signal in about 30,000 was late.
+    let program = [&compiled("late").display().to_string(), "200000"];
     flashvm_run(TEST, &BUDGET, &program, LIMIT).expect_success(TEST);
 }

@@ -6,18 +6,24 @@ use crate::{BUDGET, LIMIT, ready};
 
 /// Runs a part of `tests/torture/unusual.c`. `None` where it cannot run.
 fn part(test: &str, name: &str) -> Option<Outcome> {
-    let program = [&compiled("unusual").display().to_string(), name];
-    ready(test).then(|| flashvm_run(test, &BUDGET, &program, LIMIT).expect_success(test))
+    ready(test).then(|| {
+        let program = [&compiled("unusual").display().to_string(), name];
+        flashvm_run(test, &BUDGET, &program, LIMIT).expect_success(test)
+    })
+}
+
+/// Runs a part, and checks that pages were evicted.
+fn paged_part(test: &str, name: &str) {
+    if let Some(outcome) = part(test, name) {
+        let evicted = outcome.stat("clean") + outcome.stat("dirty");
+        assert!(evicted > 0, "{test}: {}", outcome.stats);
+    }
 }
 
 /// A program that asks for 1 TiB is refused, asks for less, and its heap is paged.
 #[test]
 fn a_heap_in_a_smaller_reservation_is_paged() {
-    const TEST: &str = "a_heap_in_a_smaller_reservation_is_paged";
-    if let Some(outcome) = part(TEST, "shrinking") {
-        let evicted = outcome.stat("clean") + outcome.stat("dirty");
-        assert!(evicted > 0, "{TEST}: {}", outcome.stats);
-    }
+    paged_part("a_heap_in_a_smaller_reservation_is_paged", "shrinking");
 }
 
 /// 8 TiB of addresses are the kernel's.
@@ -32,11 +38,7 @@ fn a_reservation_may_be_larger_than_the_managed_range() {
 /// Pieces below 64 KiB count for the budget once there are many.
 #[test]
 fn a_heap_of_small_pieces_is_paged() {
-    const TEST: &str = "a_heap_of_small_pieces_is_paged";
-    if let Some(outcome) = part(TEST, "pieces") {
-        let evicted = outcome.stat("clean") + outcome.stat("dirty");
-        assert!(evicted > 0, "{TEST}: {}", outcome.stats);
-    }
+    paged_part("a_heap_of_small_pieces_is_paged", "pieces");
 }
 
 /// The summary tells of memory that the budget does not count.

@@ -104,7 +104,7 @@ pub trait AddressSpace {
     /// The program's mapping that contains a page of the region.
     fn mapping(&self, page: PageId) -> Option<Mapping>;
 
-    /// Lets pages of one mapping be moved into the shadow that the program may not store to, or may execute: the region
+    /// Prepares a move of read-only or executable pages of one mapping into the shadow: the region
     /// gets `protection`, the program's rights there (`PROT_*` bits), with those to load and store, and the shadow gets
     /// the same. So no thread lacks a right meanwhile: it may be executing one of the pages.
     ///

@@ -18,7 +18,7 @@ pub(crate) fn complaints(outcome: &Outcome, control: Control, names: &Names) -> 
 const CALLS: &str = "calls";
 /// The name of the line on memory beyond the budget.
 const OUTSIDE: &str = "outside";
-/// So many pages, and an eighth of the budget, may be beyond it: the pager's own tables are there, too.
+/// The line is shown for more pages than this + budget / 8: the pager's own tables are there, too.
 const UNCOUNTED_TOLD: u64 = (16 << 20) / PAGE;
 /// Processes that get a line of their own under one name; the others are counted.
 const NAMED_MAX: usize = 5;

@@ -136,7 +136,7 @@ impl<K> Placement<K> {
     /// Moves up to `most` pages of a mapping whose access rights are not those of the shadow. Returns the number of moved
     /// pages.
     ///
-    /// The kernel moves only writable pages, between mappings with the same rights. So pages that the program may not store to become
+    /// The kernel moves only writable pages, between mappings with the same rights. So read-only pages become
     /// writable for the duration of the move. Userfaultfd's write-protection stops stores in that time; a stopped thread
     /// meets the program's own protection when it retries.
     fn shadow_unlike<X, E>(
