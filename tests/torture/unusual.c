@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -114,6 +115,16 @@ static int descriptors(void)
 	return 0;
 }
 
+/* The pager reads the clock: a signal for each reading is refused. */
+static int clock_signals(void)
+{
+	char *at = map(48 * MIB, PROT_READ | PROT_WRITE, 0);
+	if (prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) != -1 || errno != EINVAL)
+		return fail("PR_SET_TSC");
+	memset(at, 5, 48 * MIB);
+	return 0;
+}
+
 /* As a debugger starts a program. */
 static int traced(void)
 {
@@ -167,6 +178,7 @@ int main(int argc, char **argv)
 	} parts[] = {
 		{"shrinking", shrinking}, {"reservation", reservation}, {"pieces", pieces}, {"low", low},
 		{"descriptors", descriptors}, {"traced", traced}, {"threads", threads},
+		{"clock", clock_signals},
 	};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
 		if (argc == 2 && !strcmp(argv[1], parts[i].name))

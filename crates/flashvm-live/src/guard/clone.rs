@@ -10,10 +10,9 @@ use super::entry::{self, flashvm_guard_clone, flashvm_guard_exit, flashvm_guard_
 use super::frame::{Context, Frame, Info, STATE_ALIGN, state_bytes};
 use super::guard_stack::{self, Arrived, ThreadRecord};
 use super::signals;
-use super::{arm_thread, memory, thread_pointer};
+use super::{arm_thread, memory, refusals, thread_pointer};
 use crate::pager;
 use crate::pager::Pins;
-use crate::sys::message::say;
 use crate::sys::raw::{self, failed, set_signal_mask};
 use crate::sys::signals::SYNCHRONOUS;
 use rustix::io::Errno;
@@ -21,7 +20,6 @@ use std::ffi::c_void;
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
 const CLONE_VFORK: u64 = libc::CLONE_VFORK as u64;
-const CLONE_FILES: u64 = libc::CLONE_FILES as u64;
 const CLONE_SIGHAND: u64 = libc::CLONE_SIGHAND as u64;
 const CLONE_PARENT_SETTID: u64 = libc::CLONE_PARENT_SETTID as u64;
 const CLONE_CHILD_SETTID: u64 = libc::CLONE_CHILD_SETTID as u64;
@@ -153,12 +151,8 @@ pub(super) fn clone(
         Ok(request) => request,
         Err(error) => return failed(error),
     };
-    if request.flags() & (CLONE_VM | CLONE_FILES) == CLONE_FILES {
-        say(
-            "clone with CLONE_FILES and without CLONE_VM is refused (EINVAL): the child would close its parent's \
-             descriptors of the pager; leave CLONE_FILES out",
-        );
-        return failed(Errno::INVAL);
+    if let Some(error) = refusals::refused_clone(request.flags()) {
+        return failed(error);
     }
     let mask = signals::block_all();
     // A pending signal comes first; the program repeats its call.

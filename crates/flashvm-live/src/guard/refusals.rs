@@ -15,6 +15,8 @@ static SAID_URING: AtomicBool = AtomicBool::new(false);
 static SAID_AIO: AtomicBool = AtomicBool::new(false);
 static SAID_FILE_LIMIT: AtomicBool = AtomicBool::new(false);
 static SAID_SECCOMP: AtomicBool = AtomicBool::new(false);
+static SAID_CLOCK: AtomicBool = AtomicBool::new(false);
+static SAID_CHILD: AtomicBool = AtomicBool::new(false);
 
 fn say_once(said: &AtomicBool, what: &str) {
     if !said.swap(true, Ordering::Relaxed) {
@@ -80,8 +82,31 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
             Some(Errno::INVAL)
         }
         libc::SYS_prctl if args[0] == PR_SET_SYSCALL_USER_DISPATCH => Some(Errno::INVAL),
+        libc::SYS_prctl
+            if args[..2] == [libc::PR_SET_TSC as usize, libc::PR_TSC_SIGSEGV as usize] =>
+        {
+            say_once(
+                &SAID_CLOCK,
+                "a signal for reading the processor's clock (PR_SET_TSC) is refused: the pager reads it",
+            );
+            Some(Errno::INVAL)
+        }
         _ => None,
     }
+}
+
+/// The error of a refused `clone` with `flags`; `None` if it is allowed.
+pub(super) fn refused_clone(flags: u64) -> Option<Errno> {
+    const FILES: u64 = libc::CLONE_FILES as u64;
+    const MEMORY: u64 = libc::CLONE_VM as u64;
+    (flags & (MEMORY | FILES) == FILES).then(|| {
+        say_once(
+            &SAID_CHILD,
+            "a child that shares descriptors but no memory (clone with CLONE_FILES, without CLONE_VM) is refused: it \
+             would close its parent's descriptors of the pager",
+        );
+        Errno::INVAL
+    })
 }
 
 /// Whether a vector names memory in the heap of small pages.

@@ -85,9 +85,9 @@ pub unsafe fn map(
         return kernel();
     };
     let private = flags & libc::MAP_ANONYMOUS != 0 && flags & KERNEL_ONLY == 0;
-    let ours = private && pager.manages_all();
     let prot_flags = ProtFlags::from_bits_retain(prot as u32);
     let commit = prot & libc::PROT_WRITE != 0 && flags & libc::MAP_NORESERVE == 0;
+    let ours = private && pager.manages_all() && (commit || len <= RESERVATION_MAX);
     let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
     if fixed {
         if !pager.manages(address, len) {
@@ -102,9 +102,6 @@ pub unsafe fn map(
             return Ok(address);
         }
         return pager.map_foreign(address, len, kernel);
-    }
-    if ours && !commit && len > RESERVATION_MAX {
-        return kernel_at(0);
     }
     if ours && (len >= MANAGED_BYTES || SMALL_BYTES.load(Ordering::Relaxed) >= SMALL_BYTES_MAX) {
         return pager.map(len, prot_flags, commit);
