@@ -202,9 +202,28 @@ fn run(seed: u64, commits: usize, changes: usize, how: How) -> Run {
 }
 
 impl Run {
+    /// What is in the heap of an image that is opened with trust in what was stable. Sidney has no such way.
+    #[allow(unsafe_code, reason = "opens a heap unchecked")]
+    fn opened_trusted(&self, image: &[u8]) -> Option<gordon::Result<Option<Plain>>> {
+        if matches!(self.system, System::Sidney { .. }) {
+            return None;
+        }
+        let medium = Recorder::new(MemoryMedium::from_bytes(image).expect("memory"));
+        let options = self.system.options(Collector::AtCommit);
+        let open = || {
+            let medium = Arc::clone(&medium) as Arc<dyn Medium>;
+            // SAFETY: all that is in the image was written by the library, and what it declares stable is complete.
+            unsafe { Heap::open_trusted_on(medium, options) }
+        };
+        Some(open_once_vacant(open).map(|heap| Plain::of(&heap)))
+    }
+
     /// Cuts the power before operation `cut`, and checks the recovered state.
     fn cut(&self, seed: u64, cut: usize, rng: &mut Rng) {
         let image = image(&self.base, &self.ops, cut, rng);
+        let trusted = self.opened_trusted(&image).map(|opened| {
+            opened.unwrap_or_else(|error| panic!("seed {seed}, cut {cut}, trusted: {error}"))
+        });
         let medium = Recorder::new(MemoryMedium::from_bytes(&image).expect("memory"));
         let options = self.system.options(Collector::AtCommit);
         let heap = self
@@ -212,6 +231,12 @@ impl Run {
             .open(&medium, options)
             .unwrap_or_else(|error| panic!("seed {seed}, cut before operation {cut}: {error}"));
         let found = Plain::of(&heap);
+        if let Some(trusted) = trusted {
+            assert_eq!(
+                trusted, found,
+                "seed {seed}, cut before operation {cut}: trusted"
+            );
+        }
         let returned = self
             .commits
             .iter()

@@ -5,6 +5,7 @@
 //! value of one. All of them are configured to survive a power cut: SQLite with its write-ahead log
 //! and `synchronous=FULL`, redb with `Durability::Immediate`, LMDB with its default of syncing.
 
+mod open;
 mod plain;
 
 use clap::Parser;
@@ -35,6 +36,8 @@ struct Arguments {
     /// Only commits: no collections and no look-ups
     #[arg(long)]
     commits_only: bool,
+    #[command(flatten)]
+    open: open::Open,
 }
 
 /// A store under test: replaces the value of a key, durably.
@@ -211,6 +214,9 @@ fn commits_per_s(store: &mut dyn Store, round: u64, commits: u64) -> Result<f64,
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
+    if arguments.open.run(&arguments.folder, arguments.rounds)? {
+        return Ok(());
+    }
     let folder = tempfile::Builder::new()
         .prefix(".gordon-versus-")
         .tempdir_in(&arguments.folder)?;

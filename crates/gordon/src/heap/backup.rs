@@ -8,6 +8,7 @@
 //! space. Recovery checks it as after a crash; a copy that is no state was overtaken, and is made again.
 
 use super::options::{Limits, Report};
+use super::recover::Check;
 use super::shared::{Inside, Shared, Wake};
 use super::state::State;
 use super::tx::View;
@@ -230,7 +231,7 @@ impl Heap {
         read: impl FnOnce(&View<'_>) -> Result<R>,
     ) -> Result<R> {
         let bank = Bank::open(medium, Holds::Heap, None)?;
-        let state = State::recover(bank, None, key, Limits::default())?;
+        let state = State::recover(bank, None, key, Limits::default(), Check::Everything)?;
         read(&View::new(&state))
     }
 
@@ -250,7 +251,7 @@ impl Heap {
         loop {
             let recovered = snapshot(&medium).and_then(|copy| {
                 let bank = Bank::open(copy, Holds::Heap, None)?;
-                State::recover(bank, None, key, Limits::default())
+                State::recover(bank, None, key, Limits::default(), Check::Everything)
             });
             match recovered {
                 Ok(state) => return read(&View::new(&state)),

@@ -187,6 +187,25 @@ pub(crate) fn next_record<'a>(at: u64, log: &mut &'a [u64], previous: u64) -> Op
     })
 }
 
+/// A record of a chain, and the address of its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chained<'a> {
+    pub(crate) end: u64,
+    pub(crate) read: Read<'a>,
+}
+
+/// All intact records of the chain at the start of `log`, which is at address `start`.
+pub(crate) fn chain(start: u64, log: &[u64], key: u64) -> Vec<Chained<'_>> {
+    let (mut rest, mut end, mut hash) = (log, start, key);
+    std::iter::from_fn(|| {
+        let read = next_record(end, &mut rest, hash)?;
+        end = start + (log.len() - rest.len()) as u64 * WORD;
+        hash = read.hash;
+        Some(Chained { end, read })
+    })
+    .collect()
+}
+
 /// The entries of a record; `None` for one that cannot be read.
 pub(crate) fn entries(mut words: &[u64]) -> impl Iterator<Item = Option<Entry<'_>>> {
     std::iter::from_fn(move || {

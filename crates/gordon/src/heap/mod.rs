@@ -42,6 +42,7 @@ use crate::error::{Error, Result};
 use crate::flash::{Bank, BankCounters, FileMedium, Holds, Identity, Medium, MemoryMedium, Model};
 use crate::object::Header;
 use layout::{identity_for, segment_bytes};
+use recover::Check;
 use shared::{AbortOnPanic, Doing, Inside, Shared, Wake};
 use state::State;
 use std::path::Path;
@@ -165,8 +166,58 @@ impl Heap {
     /// # Errors
     /// As for [`Heap::open`].
     pub fn open_on(medium: Arc<dyn Medium>, options: Options) -> Result<Self> {
+        Self::recover(medium, options, Check::Everything)
+    }
+
+    /// Opens the heap in a file or on a block device, as of its last commit, and trusts the bank with data that was stable. So the time
+    /// follows the changes since the log was last compacted, and mutable data, not the size of the heap. Data that a crash may have
+    /// left incomplete is checked as in [`Heap::open`]. [`Heap::inspect`] checks the rest later.
+    ///
+    /// # Safety
+    /// Since this library wrote the heap nothing has changed it: no other program, and no fault of the device. Otherwise a reference may
+    /// point anywhere.
+    ///
+    /// # Errors
+    /// As for [`Heap::open`], except for damage of data that was stable.
+    ///
+    /// ```
+    /// use gordon::{Heap, Options};
+    ///
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("heap");
+    /// Heap::create(&path, 1 << 20, Options::default())?;
+    /// // SAFETY: this program alone has just written the heap.
+    /// let heap = unsafe { Heap::open_trusted(&path, Options::default())? };
+    /// # Ok::<(), gordon::Error>(())
+    /// ```
+    #[allow(
+        unsafe_code,
+        reason = "without the checks, soundness rests on the bank"
+    )]
+    pub unsafe fn open_trusted(path: &Path, options: Options) -> Result<Self> {
+        let medium = Arc::new(FileMedium::open(path)?);
+        // SAFETY: the caller vouches for the file.
+        unsafe { Self::open_trusted_on(medium, options) }
+    }
+
+    /// As [`Heap::open_trusted`], on a medium.
+    ///
+    /// # Safety
+    /// As for [`Heap::open_trusted`].
+    ///
+    /// # Errors
+    /// As for [`Heap::open_trusted`].
+    #[allow(
+        unsafe_code,
+        reason = "without the checks, soundness rests on the bank"
+    )]
+    pub unsafe fn open_trusted_on(medium: Arc<dyn Medium>, options: Options) -> Result<Self> {
+        Self::recover(medium, options, Check::Unstable)
+    }
+
+    fn recover(medium: Arc<dyn Medium>, options: Options, check: Check) -> Result<Self> {
         let bank = Bank::open(medium, Holds::Heap, options.model)?;
-        let mut state = State::recover(bank, None, options.key, options.limits)?;
+        let mut state = State::recover(bank, None, options.key, options.limits, check)?;
         state.resume()?;
         Self::start(state, options)
     }

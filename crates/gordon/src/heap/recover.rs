@@ -11,7 +11,8 @@ use super::data_segment::DataSegment;
 use super::durable::Durable;
 use super::handles::HandleTable;
 use super::log::{
-    Entry, Extent, MINI_BYTES, Mini, Read, Record, RecordFront, entries, next_record,
+    Chained, Entry, Extent, MINI_BYTES, Mini, Read, Record, RecordFront, chain, entries,
+    next_record,
 };
 use super::root::KnownRoot;
 use super::state::{Counters, Space, State};
@@ -21,6 +22,15 @@ use crate::error::{Error, Result};
 use crate::flash::{Bank, Identity};
 use crate::region::{Area, Region, WORD};
 use std::sync::Arc;
+
+/// Which data an open checks: the rest is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// All checksums, objects and pointers.
+    Everything,
+    /// The log, and the extents of states that nothing declares stable: only these can a crash leave incomplete.
+    Unstable,
+}
 
 /// A run's sequence numbers begin at the next multiple of this, above those of all earlier runs.
 const RUN: u64 = 1 << 20;
@@ -104,13 +114,13 @@ impl State {
         }
     }
 
-    /// The state of the last commit, checked completely. Writes nothing except immutable data that
-    /// is in the log and has not reached its place.
+    /// The state of the last commit. Writes nothing except immutable data that is in the log and has not reached its place.
     pub(crate) fn recover(
         mut bank: Bank,
         data_segment: Option<DataSegment>,
         key: Option<u64>,
         limits: Limits,
+        check: Check,
     ) -> Result<Self> {
         let key = key.unwrap_or(bank.identity().key);
         let mut region = region_for(bank.identity())?;
@@ -120,14 +130,18 @@ impl State {
         let Some(&(at, newest)) = minis.first() else {
             return Err(Error::corrupted("no entry of the mini-log can be read"));
         };
-        let Some(recovered) = minis.iter().find_map(|(_, mini)| state.restore(mini, key)) else {
+        let stable = minis.iter().map(|(_, mini)| mini.stable).max().unwrap_or(0);
+        let stable = stable.max(state.bank.stable());
+        let trusted = (check == Check::Unstable).then_some(stable);
+        let mut restored = minis.iter();
+        let Some(recovered) = restored.find_map(|(_, mini)| state.restore(mini, key, trusted))
+        else {
             return Err(Error::corrupted(
                 "the log of no entry of the mini-log can be read",
             ));
         };
-        let stable = minis.iter().map(|(_, mini)| mini.stable).max().unwrap_or(0);
         let (later, known) = state.later_records(recovered)?;
-        let stable = stable.max(state.bank.stable()).max(known);
+        let stable = stable.max(known);
         if recovered < stable {
             return Err(Error::corrupted(format!(
                 "state {stable} was stable and cannot be read, but only state {recovered}"
@@ -144,7 +158,10 @@ impl State {
         // The share of garbage is unknown: until the next collection everything counts as live.
         state.collected_end = state.immutable.next;
         state.collected_mutable = state.mutable.used(&state.region);
-        verify::verify(&state)?;
+        match check {
+            Check::Everything => drop(verify::verify(&state)?),
+            Check::Unstable => verify::verify_root(&state)?,
+        }
         Ok(state)
     }
 
@@ -167,8 +184,9 @@ impl State {
     }
 
     /// Restores the state that `mini` names, if all of its data exists, and advances it by the
-    /// intact records that follow; returns the number of the final state.
-    fn restore(&mut self, mini: &Mini, key: u64) -> Option<u64> {
+    /// intact records that follow; returns the number of the final state. Extents are trusted up to state `trusted`, and
+    /// up to those that the log declares stable; all are checked if it is `None`.
+    fn restore(&mut self, mini: &Mini, key: u64, trusted: Option<u64>) -> Option<u64> {
         let area_of_end = |end: u64| self.region.area(end.saturating_sub(1));
         let immutable = match self.region.area(mini.immutable_end) {
             Some(area) if self.region.start(area) == mini.immutable_end => Some(area),
@@ -212,7 +230,7 @@ impl State {
                 .load(&mut self.region, mutable, mini.mutable_end)
                 .ok()?;
         }
-        self.replay(mini, key)
+        self.replay(mini, key, trusted)
     }
 
     /// The highest number of any record after the end of the log, and the newest state that one of
@@ -242,34 +260,41 @@ impl State {
     }
 
     /// Replays the log up to its end, and the records that follow.
-    fn replay(&mut self, mini: &Mini, key: u64) -> Option<u64> {
+    fn replay(&mut self, mini: &Mini, key: u64, trusted: Option<u64>) -> Option<u64> {
         let start = self.region.start(self.log.area);
         self.compacted_end = start;
+        self.log_hash = key;
         let mapped = self.region.end(self.log.area) - start;
         let log = self.region.words(start, mapped / WORD).to_vec();
-        let named = ((mini.log_end - start) / WORD) as usize;
-        let mut rest = &log[..named];
-        self.log_hash = key;
-        let mut expected = Vec::new();
-        while !rest.is_empty() {
-            let at = start + ((named - rest.len()) as u64) * WORD;
-            let read = next_record(at, &mut rest, self.log_hash)?;
-            self.replay_record(&read, &mut expected)?;
-        }
-        if self.log_hash != mini.record_hash {
+        let chain = chain(start, &log, key);
+        let (named, later) =
+            chain.split_at(chain.partition_point(|record| record.end <= mini.log_end));
+        let last = named.last();
+        let (end, hash) = last.map_or((start, key), |record| (record.end, record.read.hash));
+        if (end, hash) != (mini.log_end, mini.record_hash) {
             return None;
         }
+        let trusted = trusted.map(|noted| {
+            let declared = chain.iter().map(|record| record.read.front.stable).max();
+            declared.unwrap_or(0).max(noted)
+        });
+        let is_trusted = |sequence| trusted.is_some_and(|newest| sequence <= newest);
+
+        let mut expected = Vec::new();
+        // A collection numbers its records like the state before it. Their data is stable with the entry that names them.
+        for record in named {
+            self.replay_record(&record.read, &mut expected, is_trusted(mini.sequence))?;
+        }
         let mut recovered = mini.sequence;
-        let mut rest = &log[named..];
-        let before = rest.len();
-        while let Some(read) = next_record(self.log.next, &mut rest, self.log_hash) {
+        for Chained { end, read } in later {
+            let trusted = is_trusted(read.front.sequence);
             // The data of a record that was in flight may be missing.
-            if !self.follows(&read) {
+            if !self.follows(read, trusted) {
                 break;
             }
-            self.replay_record(&read, &mut expected)?;
+            self.replay_record(read, &mut expected, trusted)?;
             recovered = read.front.sequence;
-            self.log.next = mini.log_end + (before - rest.len()) as u64 * WORD;
+            self.log.next = *end;
         }
         let whole = self
             .data_segment
@@ -279,7 +304,7 @@ impl State {
     }
 
     /// Advances the ends of the spaces to those of a record, if all of its data exists.
-    fn follows(&mut self, read: &Read<'_>) -> bool {
+    fn follows(&mut self, read: &Read<'_>, trusted: bool) -> bool {
         let (mut immutable, mut mutable) = (self.immutable.next, self.mutable.next);
         for entry in entries(read.entries) {
             match entry {
@@ -293,7 +318,7 @@ impl State {
                 Some(Entry::Sums { .. }) => return false,
                 Some(Entry::Extent(extent)) => {
                     immutable = immutable.max(extent.start.saturating_add(extent.bytes));
-                    if self.extent_of(extent) != Some(extent) {
+                    if !self.has(extent, trusted) {
                         return false;
                     }
                 }
@@ -308,12 +333,17 @@ impl State {
     }
 
     /// Applies a record; `expected` gets the checksums of a data segment.
-    fn replay_record(&mut self, read: &Read<'_>, expected: &mut Vec<u64>) -> Option<()> {
+    fn replay_record(
+        &mut self,
+        read: &Read<'_>,
+        expected: &mut Vec<u64>,
+        trusted: bool,
+    ) -> Option<()> {
         for entry in entries(read.entries) {
             match entry? {
                 Entry::Write { address, words } => self.restore_words(address, words)?,
                 Entry::Data { address, words } => self.restore_data(address, words)?,
-                Entry::Extent(extent) => self.restore_extent(extent)?,
+                Entry::Extent(extent) => self.restore_extent(extent, trusted)?,
                 Entry::Sums { address, sums } => {
                     if address != self.root() {
                         return None;
@@ -345,34 +375,41 @@ impl State {
     /// Immutable data in the log may not have reached its place.
     fn restore_data(&mut self, address: u64, words: &[u64]) -> Option<()> {
         let extent = Extent::of(address, words);
-        if self.extent_of(extent)? != extent {
+        if !self.is_inside(extent) {
+            return None;
+        }
+        if !self.has(extent, false) {
             self.bank.write(address, bytemuck::cast_slice(words)).ok()?;
         }
-        self.restore_extent(extent)
+        self.restore_extent(extent, false)
     }
 
-    /// The extent as found on the bank, if it is in immutable space.
-    fn extent_of(&self, extent: Extent) -> Option<Extent> {
-        let end = extent.start.checked_add(extent.bytes)?;
-        let inside = extent.start >= self.region.start(self.immutable.area)
-            && end <= self.region.end(self.immutable.area)
+    /// Whether the extent is in the mapped part of immutable space.
+    fn is_inside(&self, extent: Extent) -> bool {
+        let mapped = self.region.start(self.immutable.area)..=self.region.end(self.immutable.area);
+        let end = extent.start.checked_add(extent.bytes);
+        mapped.contains(&extent.start)
+            && end.is_some_and(|end| mapped.contains(&end))
             && extent.start.is_multiple_of(WORD)
-            && extent.bytes.is_multiple_of(WORD);
-        inside.then(|| {
-            Extent::of(
-                extent.start,
-                self.region.words(extent.start, extent.bytes / WORD),
-            )
-        })
+            && extent.bytes.is_multiple_of(WORD)
     }
 
-    fn restore_extent(&mut self, extent: Extent) -> Option<()> {
+    /// Whether the bank has this extent, with this checksum unless it is trusted.
+    fn has(&self, extent: Extent, trusted: bool) -> bool {
+        let found = || {
+            let words = self.region.words(extent.start, extent.bytes / WORD);
+            Extent::of(extent.start, words)
+        };
+        self.is_inside(extent) && (trusted || found() == extent)
+    }
+
+    fn restore_extent(&mut self, extent: Extent, trusted: bool) -> Option<()> {
         let follows = self
             .extents
             .last()
             .is_none_or(|last| last.start + last.bytes <= extent.start);
         let inside = extent.start.checked_add(extent.bytes)? <= self.immutable.next;
-        if !follows || !inside || self.extent_of(extent)? != extent {
+        if !follows || !inside || !self.has(extent, trusted) {
             return None;
         }
         if extent.bytes > 0 {

@@ -28,6 +28,7 @@ use super::Heap;
 use super::data_segment::DataSegment;
 use super::layout::{identity_for, segment_bytes};
 use super::options::{Collector, Limits, Options};
+use super::recover::Check;
 use super::state::{Space, State};
 use crate::error::Result;
 use crate::flash::{Bank, FileMedium, Holds, Medium, MemoryMedium, Model};
@@ -123,7 +124,8 @@ pub fn open_on(
 ) -> Result<Heap> {
     let bank = Bank::open(log, Holds::RedoLog, options.model)?;
     let segment = DataSegment::open(segment, bank.identity(), disk)?;
-    let mut state = State::recover(bank, Some(segment), options.key, options.limits)?;
+    let (key, limits) = (options.key, options.limits);
+    let mut state = State::recover(bank, Some(segment), key, limits, Check::Everything)?;
     state.resume()?;
     Heap::start(state, stopping(options))
 }

@@ -71,11 +71,7 @@ pub(crate) fn verify(heap: &State) -> Result<Census> {
         }
         Ok(())
     })?;
-    if region.load(heap.root()) != ROOT.0 {
-        return Err(Error::corrupted(
-            "mutable space does not begin with the root",
-        ));
-    }
+    verify_root(heap)?;
     let mut pointers = 0;
     walk_all(heap, |address| {
         for offset in Header(region.load(address)).pointer_offsets() {
@@ -98,6 +94,16 @@ pub(crate) fn verify(heap: &State) -> Result<Census> {
     census.pointers = pointers;
     heap.check_root()?;
     Ok(census)
+}
+
+/// Checks that mutable space begins with the root.
+pub(crate) fn verify_root(heap: &State) -> Result<()> {
+    if heap.region.load(heap.root()) == ROOT.0 {
+        return Ok(());
+    }
+    Err(Error::corrupted(
+        "mutable space does not begin with the root",
+    ))
 }
 
 /// Calls `visit` for each object of persistent space.

@@ -239,6 +239,46 @@ fn a_full_bank_keeps_the_last_commit_and_takes_deletions() {
     heap.report().expect("good");
 }
 
+/// Trust is what its name says: damage of data that was stable is found by `open` and `inspect`, not by `open_trusted`.
+#[test]
+#[allow(unsafe_code, reason = "opens a heap unchecked")]
+fn damage_of_trusted_data_is_found_by_a_check() {
+    static BLOB: [u8; 100_000] = [0xA7; 100_000];
+    let mut medium = None;
+    let make = |length| kept(length, &mut medium);
+    let heap = Heap::create_in(make, 24 * SEGMENT, SEGMENT, options()).expect("a heap");
+    heap.update(|tx| {
+        tx.set_root(tx.alloc(tx.bytes(&BLOB)));
+        Ok(())
+    })
+    .expect("a commit");
+    heap.close().expect("closed");
+    let medium = medium.expect("was made");
+    let mut bytes = vec![0; medium.length().expect("a length") as usize];
+    medium.read(0, &mut bytes).expect("readable");
+    // The middle of the blob, also where a collection has freed it.
+    let middles: Vec<_> = (50_000..bytes.len() - 50_000)
+        .filter(|at| bytes[at - 49_000..at + 49_000] == BLOB[..98_000])
+        .collect();
+    assert!(!middles.is_empty(), "the blob is on the bank");
+    middles.iter().for_each(|at| bytes[*at] = 0);
+
+    let copy = || Arc::new(MemoryMedium::from_bytes(&bytes).expect("memory")) as Arc<dyn Medium>;
+    assert!(matches!(open(&bytes), Err(Error::Corrupted(_))));
+    assert!(matches!(
+        Heap::inspect(copy(), None),
+        Err(Error::Corrupted(_))
+    ));
+    // SAFETY: the damage is in bytes, which are never followed.
+    let heap = unsafe { Heap::open_trusted_on(copy(), options()) }.expect("not checked");
+    heap.view(|view| {
+        let root = view.root::<Ref<'_, gordon::Bytes<'_>>>()?.expect("set");
+        assert_eq!(root.read()[50_000], 0);
+        Ok(())
+    })
+    .expect("a view");
+}
+
 #[test]
 fn a_bank_that_wears_out_says_so() {
     let model = Model {
