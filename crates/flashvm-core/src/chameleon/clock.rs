@@ -30,12 +30,47 @@ pub enum Step {
     Evict(FrameId),
 }
 
+/// A FIFO with little room to spare: a `VecDeque` doubles, and keeps what it had.
+#[derive(Clone, Debug, Default)]
+struct Fifo(VecDeque<FrameId>);
+
+impl Fifo {
+    /// Spare places after a change of the room: `len / SPARE`. Twice as many are too many. So a place costs `SPARE` copies at most.
+    const SPARE: usize = 16;
+    /// Spare places that a short FIFO may have.
+    const FEW: usize = 32;
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn push(&mut self, frame: FrameId) {
+        if self.len() == self.0.capacity() {
+            self.0.reserve_exact(self.len() / Self::SPARE + Self::FEW);
+        }
+        self.0.push_front(frame);
+    }
+
+    fn pop(&mut self) -> Option<FrameId> {
+        let frame = self.0.pop_back();
+        let spare = self.len() / Self::SPARE + Self::FEW;
+        if self.0.capacity() > self.len() + 2 * spare {
+            self.0.shrink_to(self.len() + spare);
+        }
+        frame
+    }
+}
+
 /// The clocks of all shapes.
 #[derive(Clone, Debug)]
 pub struct Clocks {
     /// By shape.
-    active: [VecDeque<FrameId>; 16],
-    inactive: [VecDeque<FrameId>; 16],
+    active: [Fifo; 16],
+    inactive: [Fifo; 16],
     /// By frame: the set of ranges referenced since their clocks last looked.
     referenced: Vec<u16>,
     /// By frame: the set of ranges in a FIFO.
@@ -61,7 +96,7 @@ impl Clocks {
     #[must_use]
     pub fn bytes(&self, frames: u32) -> usize {
         let fifos = self.active.iter().chain(&self.inactive);
-        let places: usize = fifos.map(VecDeque::capacity).sum();
+        let places: usize = fifos.map(|fifo| fifo.0.capacity()).sum();
         places * size_of::<FrameId>() + frames as usize * 2 * size_of::<u16>()
     }
 
@@ -75,7 +110,7 @@ impl Clocks {
         self.referenced[at] &= !new;
         self.queued[at] |= new;
         for shape in super::shape::shapes_of(new) {
-            self.active[shape.number() as usize].push_front(frame);
+            self.active[shape.number() as usize].push(frame);
         }
     }
 
@@ -114,12 +149,12 @@ impl Clocks {
                     continue;
                 }
             }
-            let frame = self.inactive[at].pop_back()?;
+            let frame = self.inactive[at].pop()?;
             if frames.is_free(frame, shape) {
                 self.queued[frame.0 as usize] &= !shape.bit();
             } else if patience > 0 && self.take_reference(frame, shape) {
                 patience -= 1;
-                self.active[at].push_front(frame);
+                self.active[at].push(frame);
             } else {
                 self.queued[frame.0 as usize] &= !shape.bit();
                 return Some(Step::Evict(frame));
@@ -134,13 +169,13 @@ impl Clocks {
         let at = shape.number() as usize;
         if self.active[at].is_empty() {
             for _ in 0..self.inactive[at].len() {
-                let frame = self.inactive[at].pop_back()?;
+                let frame = self.inactive[at].pop()?;
                 if frames.is_free(frame, shape) {
                     self.queued[frame.0 as usize] &= !shape.bit();
                 } else if self.take_reference(frame, shape) {
-                    self.active[at].push_front(frame);
+                    self.active[at].push(frame);
                 } else {
-                    self.inactive[at].push_front(frame);
+                    self.inactive[at].push(frame);
                 }
             }
         }
@@ -150,13 +185,13 @@ impl Clocks {
     /// Inspects the tail of the active FIFO; returns the range if it turned inactive.
     fn turn_inactive(&mut self, shape: Shape, frames: &Frames) -> Option<FrameId> {
         let at = shape.number() as usize;
-        let frame = self.active[at].pop_back()?;
+        let frame = self.active[at].pop()?;
         if frames.is_free(frame, shape) {
             self.queued[frame.0 as usize] &= !shape.bit();
         } else if self.take_reference(frame, shape) {
-            self.active[at].push_front(frame);
+            self.active[at].push(frame);
         } else {
-            self.inactive[at].push_front(frame);
+            self.inactive[at].push(frame);
             return Some(frame);
         }
         None
@@ -177,7 +212,7 @@ impl Clocks {
         }
         self.running |= shape.bit();
         for frame in frames.occupied(shape) {
-            self.active[shape.number() as usize].push_front(frame);
+            self.active[shape.number() as usize].push(frame);
             self.queued[frame.0 as usize] |= shape.bit();
             self.referenced[frame.0 as usize] &= !shape.bit();
         }
