@@ -4,16 +4,19 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -115,6 +118,81 @@ static int descriptors(void)
 	return 0;
 }
 
+/* One call moves more than fits into the budget, between vectors whose parts do not match. A child finds the memory of
+ * its parent, or is told that it cannot. */
+static int process_vm(void)
+{
+	size_t bytes = 48 * MIB, third = bytes / 3 + 5;
+	char *from = map(bytes, PROT_READ | PROT_WRITE, 0), *to = map(bytes, PROT_READ | PROT_WRITE, 0);
+	for (size_t i = 0; i < bytes; i++)
+		from[i] = (char)(i >> 12 ^ i);
+	memset(to, 1, bytes);
+	struct iovec remote[] = {{from, third}, {from, 0}, {from + third, bytes - third}};
+	struct iovec local[] = {{to, bytes / 2}, {to + bytes / 2, bytes / 2}};
+	if (process_vm_readv(getpid(), local, 2, remote, 3, 0) != (ssize_t)bytes || memcmp(from, to, bytes))
+		return fail("process_vm_readv");
+	memset(to, 2, bytes);
+	if (process_vm_writev(getpid(), remote, 3, local, 2, 0) != (ssize_t)bytes || memcmp(from, to, bytes))
+		return fail("process_vm_writev");
+	struct iovec beyond[] = {{from, MIB}, {(char *)8, MIB}};
+	if (process_vm_readv(getpid(), local, 1, beyond, 2, 0) != (ssize_t)MIB)
+		return fail("a part that does not exist");
+	if (process_vm_readv(getpid(), local, 1, beyond + 1, 1, 0) != -1 || errno != EFAULT)
+		return fail("no memory");
+	if (process_vm_readv(getpid(), local, 0, beyond, 0, 0) != 0 || process_vm_readv(getpid(), local, 1, remote, 1, 1) != -1)
+		return fail("nothing to move, and flags");
+	int status;
+	pid_t child = fork();
+	if (child == 0) {
+		ssize_t moved = process_vm_readv(getppid(), local, 1, remote, 1, 0);
+		_exit(moved < 0 ? errno != EFAULT : memcmp(from, to, moved) != 0);
+	}
+	if (waitpid(child, &status, 0) != child || status)
+		return fail("another process");
+	return 0;
+}
+
+/* Many children that wait, as those of a server do. What they share counts once. */
+static int children(void)
+{
+	enum { CHILDREN = 60 };
+	char *at = map(24 * MIB, PROT_READ | PROT_WRITE, 0);
+	int go[2], status;
+	char byte;
+	memset(at, 7, 24 * MIB);
+	if (pipe(go))
+		return fail("pipe");
+	for (int i = 0; i < CHILDREN; i++) {
+		pid_t child = fork();
+		if (child < 0)
+			return fail("fork");
+		if (child == 0) {
+			close(go[1]);
+			_exit(read(go[0], &byte, 1) != 0 || at[20 * MIB + i] != 7);
+		}
+	}
+	close(go[1]);
+	for (int i = 0; i < CHILDREN; i++)
+		if (wait(&status) < 0 || status)
+			return fail("a child");
+	return 0;
+}
+
+/* Faults of managed memory are the pager's. */
+static int faults(void)
+{
+	int fd = syscall(SYS_userfaultfd, 0);
+	struct uffdio_api api = {.api = UFFD_API};
+	char *at = map(48 * MIB, PROT_READ | PROT_WRITE, 0);
+	struct uffdio_register range = {{(unsigned long)at, 48 * MIB}, UFFDIO_REGISTER_MODE_MISSING, 0};
+	if (fd < 0 || ioctl(fd, UFFDIO_API, &api))
+		return fd < 0 && errno == EPERM ? 0 : fail("userfaultfd");
+	if (ioctl(fd, UFFDIO_REGISTER, &range) != -1 || errno != EBUSY)
+		return fail("UFFDIO_REGISTER");
+	memset(at, 3, 48 * MIB);
+	return 0;
+}
+
 /* The pager reads the clock: a signal for each reading is refused. */
 static int clock_signals(void)
 {
@@ -178,7 +256,8 @@ int main(int argc, char **argv)
 	} parts[] = {
 		{"shrinking", shrinking}, {"reservation", reservation}, {"pieces", pieces}, {"low", low},
 		{"descriptors", descriptors}, {"traced", traced}, {"threads", threads},
-		{"clock", clock_signals},
+		{"clock", clock_signals}, {"process_vm", process_vm}, {"faults", faults},
+		{"children", children},
 	};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
 		if (argc == 2 && !strcmp(argv[1], parts[i].name))

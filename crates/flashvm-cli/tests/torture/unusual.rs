@@ -83,6 +83,38 @@ fn the_clock_stays_readable() {
     }
 }
 
+/// What many processes share counts once: a fork neither waits for nor exceeds the budget.
+#[test]
+fn many_children_share_what_they_have() {
+    const TEST: &str = "many_children_share_what_they_have";
+    if !ready(TEST) {
+        return;
+    }
+    let program = [&compiled("unusual").display().to_string(), "children"];
+    let outcome = flashvm_run(TEST, &["--ram", "64M"], &program, LIMIT).expect_success(TEST);
+    // In protect mode each process is charged for all of its pages.
+    if std::env::var_os("FLASHVM_TEST_FAULT").is_none_or(|mode| mode == "inline") {
+        assert_eq!(
+            outcome.stat("budget_overruns"),
+            0,
+            "{TEST}: {}",
+            outcome.stats
+        );
+    }
+}
+
+/// Transfers between processes, and within one, of more than fits into RAM.
+#[test]
+fn process_vm_moves_all() {
+    paged_part("process_vm_moves_all", "process_vm");
+}
+
+/// The program's own userfaultfd does not get managed memory.
+#[test]
+fn faults_of_managed_memory_are_the_pagers() {
+    paged_part("faults_of_managed_memory_are_the_pagers", "faults");
+}
+
 /// The guard's stacks are used again.
 #[test]
 fn threads_one_after_the_other_leave_no_memory() {

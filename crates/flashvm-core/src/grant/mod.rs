@@ -35,8 +35,10 @@ pub trait Budget {
     fn held(&self) -> u32;
     /// Frames that this process may hold: what the others leave it.
     fn share(&self) -> u32;
-    /// Frames that may be accounted to this process, if a frame that it shares with others counts half.
+    /// Frames that may be accounted to this process, if a frame that it shares with others counts as `1 / sharers` frames.
     fn allowance(&self) -> u32;
+    /// The number of processes that hold a shared frame, on average over all shared frames of the run; at least 2.
+    fn sharers(&self) -> u32;
     /// Whether another process could use more frames than it has.
     fn others_want(&self) -> bool;
     /// Frames of the budget that no process holds.
@@ -238,7 +240,7 @@ impl Grant {
             return u32::MAX;
         }
         let accounted = if run.others_want() {
-            (most + usage.shared / 2).saturating_sub(run.allowance())
+            (most + usage.shared / run.sharers()).saturating_sub(run.allowance())
         } else {
             0
         };
@@ -248,8 +250,9 @@ impl Grant {
         };
         match accounted.max(fork) {
             0 => u32::MAX,
-            // A shared page counts as half a frame.
-            excess => usage.shared.saturating_sub(2 * excess),
+            excess => usage
+                .shared
+                .saturating_sub(run.sharers().saturating_mul(excess)),
         }
     }
 

@@ -48,6 +48,10 @@ impl Budget for Seen<'_> {
         self.share()
     }
 
+    fn sharers(&self) -> u32 {
+        2
+    }
+
     fn others_want(&self) -> bool {
         (0..self.0.held.len()).any(|i| i != self.1 && self.0.wanting[i])
     }
@@ -407,6 +411,9 @@ impl Budget for Fixed {
     }
     fn allowance(&self) -> u32 {
         self.allowance
+    }
+    fn sharers(&self) -> u32 {
+        2
     }
     fn others_want(&self) -> bool {
         self.others_want

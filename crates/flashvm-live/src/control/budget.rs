@@ -57,12 +57,12 @@ impl Process {
         self.slot().wanting.store(wanting.into(), Ordering::Relaxed);
     }
 
-    /// Limit of the frames that only this process uses: max(allowance - shared frames / 2,
+    /// Limit of the frames that only this process uses: max(allowance - shared frames / [`sharers`](Self::sharers),
     /// [`LIMIT_FRAMES_MIN`]).
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.allowance()
-            .saturating_sub(self.shares() / 2)
+            .saturating_sub(self.shares() / self.sharers())
             .max(LIMIT_FRAMES_MIN)
     }
 
@@ -72,21 +72,38 @@ impl Process {
         self.slot().shares.load(Ordering::Relaxed)
     }
 
+    /// The number of processes that hold a shared frame, on average over all shared frames, rounded down; at least 2. So all
+    /// processes together account for no less than these frames.
+    #[must_use]
+    pub fn sharers(&self) -> u32 {
+        let (mut shares, mut held) = (0_u64, 0_u64);
+        for (_, slot) in self.control.slots_taken() {
+            shares += u64::from(slot.shares.load(Ordering::Relaxed));
+            held += u64::from(slot.granted.load(Ordering::Relaxed));
+        }
+        let granted = self.region().header().granted.load(Ordering::Relaxed);
+        let frames = u64::from(granted).saturating_sub(held);
+        shares
+            .checked_div(frames)
+            .map_or(2, |mean| u32::try_from(mean.max(2)).unwrap_or(u32::MAX))
+    }
+
     /// Frames that this process may account for: max(an equal share of the budget, budget - claims
     /// of all others), where others are the live processes that use or want frames. A process
-    /// accounts for own frames + shared frames / 2. The claim of another process is what it accounts
+    /// accounts for own frames + shared frames / [`sharers`](Self::sharers). The claim of another process is what it accounts
     /// for; if it wants more, at least an equal share.
     #[must_use]
     pub fn allowance(&self) -> u32 {
+        let sharers = self.sharers();
         let others = || {
             self.control
                 .slots_taken()
                 .filter(|(index, _)| *index != self.index)
                 .filter(|(_, slot)| State::of(slot.state.load(Ordering::Relaxed)) == State::Live)
-                .map(|(_, slot)| {
+                .map(move |(_, slot)| {
                     (
                         slot.used.load(Ordering::Relaxed),
-                        slot.shares.load(Ordering::Relaxed) / 2,
+                        slot.shares.load(Ordering::Relaxed) / sharers,
                         slot.wanting.load(Ordering::Relaxed) != 0,
                     )
                 })

@@ -9,7 +9,7 @@ use super::own_call::{OWN_CALL, Own};
 use super::table::{self, Consumes, Direction, Row};
 use super::transfer::Parts;
 use super::walk;
-use super::{clone, exec, kill, own_path, refusals, signals, thread_pointer, transfer};
+use super::{clone, exec, kill, own_path, process_vm, refusals, signals, thread_pointer, transfer};
 use crate::PageList;
 use crate::pager::Pins;
 use crate::program::descriptor_kind::{self, Kind};
@@ -191,6 +191,14 @@ unsafe fn answer(
         }
         libc::SYS_close_range if c & libc::CLOSE_RANGE_CLOEXEC as usize == 0 => {
             status(descriptor_kind::close_range(a as u32, b as u32, c as u32))
+        }
+        libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
+            // SAFETY: the program has made this call, as the caller guarantees; the vectors of a piece outlive it.
+            let ended = process_vm::in_pieces(args, |args| unsafe { repeat(record, number, args) });
+            if ended.stopped_there {
+                refusals::say_absent_there();
+            }
+            ended.result
         }
         _ if unseen::changes_user(number) => {
             // A list of groups stays in RAM until all have read it.

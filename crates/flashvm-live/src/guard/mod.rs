@@ -10,7 +10,7 @@
 //! - `frame`: the kernel's signal frame; `guard_stack`: a stack and a record for each thread;
 //! - `signals`: the program's handlers, masks and alternate stacks;
 //! - `calls`: the handling of each call; `table` and `walk`: the memory it touches; `transfer`:
-//!   transfers that stopped short;
+//!   transfers that stopped short; `process_vm`: transfers between processes;
 //! - `clone`: threads and processes; `exec`: programs; `memory`: access to the program's memory
 //!   that may fail;
 //! - `refusals`: calls that this mode refuses; `kill`: signals to the own process;
@@ -36,6 +36,7 @@ mod kill;
 mod memory;
 mod own_call;
 mod own_path;
+mod process_vm;
 mod refusals;
 mod signals;
 pub mod table;

@@ -17,6 +17,8 @@ static SAID_FILE_LIMIT: AtomicBool = AtomicBool::new(false);
 static SAID_SECCOMP: AtomicBool = AtomicBool::new(false);
 static SAID_CLOCK: AtomicBool = AtomicBool::new(false);
 static SAID_CHILD: AtomicBool = AtomicBool::new(false);
+static SAID_FAULTS: AtomicBool = AtomicBool::new(false);
+static SAID_ABSENT: AtomicBool = AtomicBool::new(false);
 
 fn say_once(said: &AtomicBool, what: &str) {
     if !said.swap(true, Ordering::Relaxed) {
@@ -57,6 +59,13 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
             );
             Some(Errno::NOSYS)
         }
+        libc::SYS_ioctl if takes_faults(args) => {
+            say_once(
+                &SAID_FAULTS,
+                "a userfaultfd for managed memory is refused (EBUSY): it has the pager's",
+            );
+            Some(Errno::BUSY)
+        }
         libc::SYS_prlimit64 | libc::SYS_setrlimit if lowers_file_limit(number, args) => {
             say_once(
                 &SAID_FILE_LIMIT,
@@ -93,6 +102,25 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
         }
         _ => None,
     }
+}
+
+/// Whether `ioctl` asks for the faults of managed memory. The pager would meet them, too, and wait for the program.
+fn takes_faults(args: &[usize; 6]) -> bool {
+    const REGISTER: usize = 0xC020_AA00;
+    let [_, request, at, ..] = *args;
+    request == REGISTER
+        && memory::read::<[usize; 2]>(at)
+            .zip(pager())
+            .is_some_and(|([start, len], pager)| pager.manages(start, len))
+}
+
+/// A transfer with another process has met memory that is absent there, or does not exist.
+pub(super) fn say_absent_there() {
+    say_once(
+        &SAID_ABSENT,
+        "process_vm_readv and process_vm_writev do not reach memory of another process that is on flash (EFAULT): run it \
+         with --fault handler",
+    );
 }
 
 /// The error of a refused `clone` with `flags`; `None` if it is allowed.

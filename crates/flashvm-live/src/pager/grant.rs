@@ -27,6 +27,10 @@ impl Budget for Process {
         Self::allowance(self)
     }
 
+    fn sharers(&self) -> u32 {
+        Self::sharers(self)
+    }
+
     fn others_want(&self) -> bool {
         Self::others_want(self)
     }

@@ -3,13 +3,13 @@
 use super::{Names, PAGE, one_line, totals};
 use crate::cli::outcome::Outcome;
 use crate::cli::units::{Size, count};
-use flashvm_live::control::{Control, ProcessRecord, StatsSnapshot};
+use flashvm_live::control::{Control, LIMIT_FRAMES_MIN, ProcessRecord, StatsSnapshot};
 
-/// The lines that `--quiet` still shows when a program fails: all causes but refused system calls and memory beyond the budget.
+/// The lines that `--quiet` still shows when a program fails: all causes but refused system calls and what exceeds the budget.
 pub(crate) fn complaints(outcome: &Outcome, control: Control, names: &Names) -> String {
     causes(outcome, control, &totals(outcome, control))
         .into_iter()
-        .filter(|(name, _)| ![CALLS, OUTSIDE].contains(name))
+        .filter(|(name, _)| ![CALLS, OUTSIDE, BUDGET].contains(name))
         .map(|(name, text)| format!("flashvm: {}: {name}: {text}\n", names.program))
         .collect()
 }
@@ -18,6 +18,8 @@ pub(crate) fn complaints(outcome: &Outcome, control: Control, names: &Names) -> 
 const CALLS: &str = "calls";
 /// The name of the line on memory beyond the budget.
 const OUTSIDE: &str = "outside";
+/// The name of the line on frames granted beyond the budget.
+const BUDGET: &str = "budget";
 /// The line is shown for more pages than this + budget / 8: the pager's own tables are there, too.
 const UNCOUNTED_TOLD: u64 = (16 << 20) / PAGE;
 /// Processes that get a line of their own under one name; the others are counted.
@@ -59,6 +61,17 @@ pub(super) fn causes(
             format!(
                 "{} unlocked (mlock): other processes left too little of the budget: give the run more --ram",
                 number_of(sum.locks_lost, "page")
+            ),
+        ));
+    }
+    if sum.budget_overruns > 0 {
+        lines.push((
+            BUDGET,
+            format!(
+                "exceeded {} times, as each process can have {LIMIT_FRAMES_MIN} pages at least: give the run more --ram \
+                 for its {}",
+                count(sum.budget_overruns),
+                number_of(outcome.records.processes(), "process")
             ),
         ));
     }

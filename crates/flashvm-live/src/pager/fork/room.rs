@@ -8,6 +8,7 @@ use flashvm_core::Event;
 use flashvm_core::grant::ForkStores;
 use rustix::io::Errno;
 use rustix_futex_sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Frames for pages that threads store to during a fork in handler mode: `held / STORES_SHARE`, at most
@@ -18,6 +19,10 @@ const STORES_SHARE: u32 = 8;
 /// frames; and the pause between two looks.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
+/// The same once a wait was in vain: many processes hold all frames, and each further fork would wait as long.
+const ROOM_WAIT_AGAIN: Duration = Duration::from_millis(100);
+/// Whether the last wait was in vain.
+static IN_VAIN: AtomicBool = AtomicBool::new(false);
 
 /// What a fork waits for. The least values so far tell whether there is progress: each of them can only fall, so the wait
 /// ends.
@@ -92,12 +97,16 @@ impl Pager {
     }
 
     /// Waits until this process holds enough free frames for the fork, so that the fork does not overrun the budget.
-    /// Returns false after `ROOM_WAIT_MAX` without progress, or if the process's share is too small: the fork goes on
+    /// Returns false after `ROOM_WAIT_MAX` without progress (`ROOM_WAIT_AGAIN` after a wait in vain), or if the process's share is too small: the fork goes on
     /// regardless, and the overrun is counted.
     ///
     /// Compressed pages go to flash first: after the fork the kernel would copy them, uncharged.
     fn await_room(&self) -> bool {
-        let mut end = Instant::now() + ROOM_WAIT_MAX;
+        let most = match IN_VAIN.load(Ordering::Relaxed) {
+            true => ROOM_WAIT_AGAIN,
+            false => ROOM_WAIT_MAX,
+        };
+        let mut end = Instant::now() + most;
         let mut least = Outstanding {
             lacking: u32::MAX,
             small: u32::MAX,
@@ -115,6 +124,7 @@ impl Pager {
                 locked = self.work(locked);
             }
             if !locked.engine.is_draining() && self.has_room(&locked) {
+                IN_VAIN.store(false, Ordering::Relaxed);
                 return true;
             }
             let now = Outstanding {
@@ -123,7 +133,7 @@ impl Pager {
                 pool: locked.engine.gauges().pool_frames,
             };
             if least.fall_to(&now) {
-                end = Instant::now() + ROOM_WAIT_MAX;
+                end = Instant::now() + most;
             }
             // A fork that copies pages waits even if the room can never suffice: what leaves now is not copied.
             let copies_less = !self.space.protects() && locked.grant.can_shrink(&locked.usage());
@@ -136,6 +146,7 @@ impl Pager {
                 self.die_without_supervisor();
             }
         }
+        IN_VAIN.store(true, Ordering::Relaxed);
         false
     }
 
