@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -178,6 +179,28 @@ static int children(void)
 	return 0;
 }
 
+/* What would take descriptors or addresses from the pager is refused, and no harm is done. */
+static int refusals(void)
+{
+	char *at = map(48 * MIB, PROT_READ | PROT_WRITE, 0);
+	struct rlimit limit = {64 * MIB, RLIM_INFINITY};
+	memset(at, 6, 48 * MIB);
+	/* CLOSE_RANGE_UNSHARE, also with CLOSE_RANGE_CLOEXEC */
+	for (int flags = 2; flags <= 6; flags += 4)
+		if (syscall(SYS_close_range, 3, ~0u, flags) != -1 || errno != EINVAL)
+			return fail("close_range");
+	if (syscall(SYS_close_range, 3, ~0u, 0))
+		return fail("close_range without flags");
+	if (unshare(CLONE_FILES) != -1 || errno != EINVAL)
+		return fail("unshare");
+	if (setrlimit(RLIMIT_AS, &limit) != -1 || errno != EPERM || setrlimit(RLIMIT_DATA, &limit) != -1 || errno != EPERM)
+		return fail("setrlimit");
+	for (size_t i = 0; i < 48 * MIB; i += 4096)
+		if (at[i] != 6)
+			return fail("the memory");
+	return 0;
+}
+
 /* Faults of managed memory are the pager's. */
 static int faults(void)
 {
@@ -257,7 +280,7 @@ int main(int argc, char **argv)
 		{"shrinking", shrinking}, {"reservation", reservation}, {"pieces", pieces}, {"low", low},
 		{"descriptors", descriptors}, {"traced", traced}, {"threads", threads},
 		{"clock", clock_signals}, {"process_vm", process_vm}, {"faults", faults},
-		{"children", children},
+		{"children", children}, {"refusals", refusals},
 	};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
 		if (argc == 2 && !strcmp(argv[1], parts[i].name))

@@ -241,8 +241,7 @@ extern "C" fn close(fd: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    // With CLOSE_RANGE_CLOEXEC nothing is closed now, and the pager's descriptors are close-on-exec anyway.
-    if for_pager() || flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 {
+    if for_pager() || !descriptor_kind::closes_range(flags as u32) {
         return raw_close_range(first, last, flags);
     }
     status(descriptor_kind::close_range(first, last, flags as u32))

@@ -20,8 +20,8 @@ fn paged_part(test: &str, name: &str) {
     }
 }
 
-fn handler_mode() -> bool {
-    std::env::var_os("FLASHVM_TEST_FAULT").is_some_and(|mode| mode == "handler")
+fn mode_is(mode: &str) -> bool {
+    std::env::var_os("FLASHVM_TEST_FAULT").is_some_and(|set| set == mode)
 }
 
 /// A program that asks for 1 TiB is refused, asks for less, and its heap is paged.
@@ -64,7 +64,7 @@ fn memory_beyond_the_budget_is_told() {
 fn a_child_with_its_parents_descriptors_is_refused() {
     const TEST: &str = "a_child_with_its_parents_descriptors_is_refused";
     // A raw clone past the C library ends the process.
-    if handler_mode() {
+    if mode_is("handler") {
         return;
     }
     if let Some(outcome) = part(TEST, "descriptors") {
@@ -78,8 +78,17 @@ fn a_child_with_its_parents_descriptors_is_refused() {
 #[test]
 fn the_clock_stays_readable() {
     // The pager does not see the call.
-    if !handler_mode() {
+    if !mode_is("handler") {
         part("the_clock_stays_readable", "clock");
+    }
+}
+
+/// Calls that would take descriptors or addresses from the pager are refused.
+#[test]
+fn descriptors_and_addresses_stay_the_pagers() {
+    // The pager does not see these calls.
+    if !mode_is("handler") {
+        paged_part("descriptors_and_addresses_stay_the_pagers", "refusals");
     }
 }
 
@@ -87,13 +96,14 @@ fn the_clock_stays_readable() {
 #[test]
 fn many_children_share_what_they_have() {
     const TEST: &str = "many_children_share_what_they_have";
-    if !ready(TEST) {
+    // In protect mode each process is charged for all of its pages.
+    if mode_is("protect") || !ready(TEST) {
         return;
     }
     let program = [&compiled("unusual").display().to_string(), "children"];
     let outcome = flashvm_run(TEST, &["--ram", "64M"], &program, LIMIT).expect_success(TEST);
-    // In protect mode each process is charged for all of its pages.
-    if std::env::var_os("FLASHVM_TEST_FAULT").is_none_or(|mode| mode == "inline") {
+    // In handler mode frames are kept back for stores during a fork, in each process.
+    if !mode_is("handler") {
         assert_eq!(
             outcome.stat("budget_overruns"),
             0,

@@ -221,8 +221,10 @@ fn note_uncounted(control: &Control, index: u32, slot: &ProcessSlot, pid: u32) {
     // Size, resident pages, and those of them that are not anonymous.
     let mut words = text.split_whitespace().skip(1);
     let (resident, others) = (pages(words.next()), pages(words.next()));
-    let frames = slot.used.load(Ordering::Relaxed).into();
-    let uncounted = resident.saturating_sub(others).saturating_sub(frames);
+    let [own, shared] = [&slot.used, &slot.shares].map(|frames| frames.load(Ordering::Relaxed));
+    let uncounted = resident
+        .saturating_sub(others)
+        .saturating_sub(u64::from(own) + u64::from(shared));
     let stats = &control.region().records()[index as usize].stats;
     stats
         .uncounted_pages_max

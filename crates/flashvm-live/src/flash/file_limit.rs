@@ -30,19 +30,20 @@ fn needed_under(store: Geometry, other: u64, limit: Option<u64>) -> Result<u64, 
     }
 }
 
-/// The limit in bytes that a system call of the program would set for itself. `None` if it sets none, or `read` cannot read it at
+/// The limit of `resource` that a system call of the program would set for itself. `None` if it sets none, or `read` cannot read it at
 /// the address that the program gave.
 pub(crate) fn set_by(
+    resource: Resource,
     number: i64,
     args: &[usize; 6],
     read: impl Fn(usize) -> Option<u64>,
 ) -> Option<u64> {
-    let (resource, new) = match number {
+    let (set, new) = match number {
         libc::SYS_prlimit64 if is_own(args[0]) => (args[1], args[2]),
         libc::SYS_setrlimit => (args[0], args[1]),
         _ => return None,
     };
-    if resource != libc::RLIMIT_FSIZE as usize || new == 0 {
+    if set != resource as usize || new == 0 {
         return None;
     }
     read(new)
@@ -90,7 +91,7 @@ mod tests {
     fn only_calls_that_set_this_limit_are_read() {
         let fsize = libc::RLIMIT_FSIZE as usize;
         let read = |at: usize| Some(at as u64 + 1);
-        let set = |number, args| set_by(number, &args, read);
+        let set = |number, args| set_by(Resource::Fsize, number, &args, read);
         assert_eq!(set(libc::SYS_prlimit64, [0, fsize, 7, 0, 0, 0]), Some(8));
         let own = std::process::id() as usize;
         assert_eq!(set(libc::SYS_prlimit64, [own, fsize, 7, 0, 0, 0]), Some(8));

@@ -189,7 +189,7 @@ unsafe fn answer(
             descriptor_kind::forget(b as i32);
             result
         }
-        libc::SYS_close_range if c & libc::CLOSE_RANGE_CLOEXEC as usize == 0 => {
+        libc::SYS_close_range if descriptor_kind::closes_range(c as u32) => {
             status(descriptor_kind::close_range(a as u32, b as u32, c as u32))
         }
         libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {

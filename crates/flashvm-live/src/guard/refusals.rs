@@ -6,6 +6,7 @@ use crate::flash::file_limit;
 use crate::pager::pager;
 use crate::sys::signals::SYNCHRONOUS;
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const SYS_IO_URING_SETUP: i64 = libc::SYS_io_uring_setup;
@@ -19,6 +20,8 @@ static SAID_CLOCK: AtomicBool = AtomicBool::new(false);
 static SAID_CHILD: AtomicBool = AtomicBool::new(false);
 static SAID_FAULTS: AtomicBool = AtomicBool::new(false);
 static SAID_ABSENT: AtomicBool = AtomicBool::new(false);
+static SAID_TABLE: AtomicBool = AtomicBool::new(false);
+static SAID_LIMIT: AtomicBool = AtomicBool::new(false);
 
 fn say_once(said: &AtomicBool, what: &str) {
     if !said.swap(true, Ordering::Relaxed) {
@@ -28,8 +31,16 @@ fn say_once(said: &AtomicBool, what: &str) {
 
 /// Whether a call would set a limit on file sizes that is too low for the pager's own files.
 fn lowers_file_limit(number: i64, args: &[usize; 6]) -> bool {
-    let limit = file_limit::set_by(number, args, memory::read::<u64>);
+    let limit = file_limit::set_by(Resource::Fsize, number, args, memory::read::<u64>);
     pager().is_some_and(|pager| limit.is_some_and(|limit| limit < pager.file_bytes()))
+}
+
+/// Whether a call would limit what the process may map, by less than it may now.
+fn limits_addresses(number: i64, args: &[usize; 6]) -> bool {
+    [Resource::As, Resource::Data].into_iter().any(|resource| {
+        let now = getrlimit(resource).current.unwrap_or(u64::MAX);
+        file_limit::set_by(resource, number, args, memory::read::<u64>).is_some_and(|new| new < now)
+    })
 }
 
 /// The error of a refused call; `None` if it is allowed.
@@ -72,6 +83,21 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
                 "a limit on file sizes (ulimit -f) below the size of the pager's files is refused: set a higher one",
             );
             Some(Errno::PERM)
+        }
+        libc::SYS_prlimit64 | libc::SYS_setrlimit if limits_addresses(number, args) => {
+            say_once(
+                &SAID_LIMIT,
+                "a limit on address space or data (ulimit -v, -d) is refused, as the pager's own memory counts: --ram bounds \
+                 the program's",
+            );
+            Some(Errno::PERM)
+        }
+        libc::SYS_unshare if args[0] & libc::CLONE_FILES as usize != 0 => {
+            say_once(
+                &SAID_TABLE,
+                "unshare with CLONE_FILES is refused: the thread would not have descriptors that the pager opens later",
+            );
+            Some(Errno::INVAL)
         }
         // Only the pager may map memory in its ranges: in the heap of small pages they look vacant.
         libc::SYS_shmat

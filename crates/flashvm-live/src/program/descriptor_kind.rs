@@ -4,12 +4,11 @@
 //! keep undelivered data. A datagram, an event or a line from a terminal is gone.
 
 use crate::sys::descriptors::close_program_range;
-use crate::sys::raw;
 use rustix::fs::{self, FileType, fstat};
 use rustix::io::Errno;
 use rustix::net::{SocketType, sockopt::socket_type};
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Descriptors in the cache; others are queried every time.
 const DESCRIPTORS: usize = 4096;
@@ -96,22 +95,27 @@ fn forget_range(first: u32, last: u32) {
     }
 }
 
-/// `close_range` of the program, with flags that close: closes all but the pager's descriptors.
+/// Whether `close_range` of the program is for [`close_range`]: with `CLOSE_RANGE_CLOEXEC` nothing is closed now, and the
+/// pager's descriptors are close-on-exec anyway.
+#[must_use]
+pub fn closes_range(flags: u32) -> bool {
+    flags & libc::CLOSE_RANGE_CLOEXEC == 0 || flags & libc::CLOSE_RANGE_UNSHARE != 0
+}
+
+/// `close_range` of the program: closes all but the pager's descriptors.
 ///
 /// # Errors
-/// What `close_range` says.
+/// What `close_range` says; `EINVAL` for `CLOSE_RANGE_UNSHARE`, as from a kernel without it: a thread with descriptors of its own
+/// would not have those that the pager opens later.
 pub fn close_range(first: u32, last: u32, flags: u32) -> Result<(), Errno> {
-    if flags & !libc::CLOSE_RANGE_UNSHARE != 0 {
-        return Err(Errno::INVAL);
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if flags & libc::CLOSE_RANGE_UNSHARE != 0 && !SAID.swap(true, Ordering::Relaxed) {
+        super::end::refuse(
+            "close_range with CLOSE_RANGE_UNSHARE is refused (EINVAL): leave the flag out",
+        );
     }
     if flags != 0 {
-        // SAFETY: the program asks for a table of descriptors of this thread's own; the pager's are in it, too.
-        raw::result(unsafe {
-            raw::syscall(
-                libc::SYS_unshare,
-                [libc::CLONE_FILES as usize, 0, 0, 0, 0, 0],
-            )
-        })?;
+        return Err(Errno::INVAL);
     }
     forget_range(first, last);
     close_program_range(first, last)
