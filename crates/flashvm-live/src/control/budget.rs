@@ -73,7 +73,7 @@ impl Process {
     }
 
     /// The number of processes that hold a shared frame, on average over all shared frames, rounded down; at least 2. So all
-    /// processes together account for no less than these frames.
+    /// processes together account for these frames, or a little more.
     #[must_use]
     pub fn sharers(&self) -> u32 {
         let (mut shares, mut held) = (0_u64, 0_u64);

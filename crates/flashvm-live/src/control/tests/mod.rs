@@ -208,11 +208,14 @@ proptest! {
             let (granted, shared) = (granted(&control), frames.len() as u32);
             prop_assert_eq!(control.used_frames(), shared + used.values().sum::<u32>());
             prop_assert_eq!(granted, own.values().sum::<u32>() + shared);
+            let holders: u32 = frames.values().map(|holders| holders.len() as u32).sum();
+            let sharers = holders.checked_div(shared).map_or(2, |mean| mean.max(2));
             for (at, (process, shared)) in live.iter().enumerate().filter_map(|(at, live)| {
                 live.as_ref().map(|live| (at, live))
             }) {
                 prop_assert_eq!(process.granted(), own[&at]);
                 prop_assert_eq!(process.shares() as usize, shared.len());
+                prop_assert_eq!(process.sharers(), sharers);
             }
         }
         for (process, _) in live.into_iter().flatten() {

@@ -97,8 +97,8 @@ impl Pager {
     }
 
     /// Waits until this process holds enough free frames for the fork, so that the fork does not overrun the budget.
-    /// Returns false after `ROOM_WAIT_MAX` without progress (`ROOM_WAIT_AGAIN` after a wait in vain), or if the process's share is too small: the fork goes on
-    /// regardless, and the overrun is counted.
+    /// Returns false after `ROOM_WAIT_MAX` without progress (`ROOM_WAIT_AGAIN` after a wait in vain), or if the process's
+    /// share is too small: the fork goes on regardless, and the overrun is counted.
     ///
     /// Compressed pages go to flash first: after the fork the kernel would copy them, uncharged.
     fn await_room(&self) -> bool {
