@@ -20,7 +20,7 @@ const STORES_SHARE: u32 = 8;
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
 /// The same once a wait was in vain: many processes hold all frames, and each further fork would wait as long.
-const ROOM_WAIT_AGAIN: Duration = Duration::from_millis(100);
+const ROOM_WAIT_AGAIN: Duration = Duration::from_secs(1);
 /// Whether the last wait was in vain.
 static IN_VAIN: AtomicBool = AtomicBool::new(false);
 
@@ -102,7 +102,8 @@ impl Pager {
     ///
     /// Compressed pages go to flash first: after the fork the kernel would copy them, uncharged.
     fn await_room(&self) -> bool {
-        let most = match IN_VAIN.load(Ordering::Relaxed) {
+        // Small pages leave slowly beside a busy disk.
+        let most = match IN_VAIN.load(Ordering::Relaxed) && self.chameleon.is_none() {
             true => ROOM_WAIT_AGAIN,
             false => ROOM_WAIT_MAX,
         };
