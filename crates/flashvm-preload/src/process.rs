@@ -241,7 +241,7 @@ extern "C" fn close(fd: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if for_pager() || !descriptor_kind::closes_range(flags as u32) {
+    if for_pager() {
         return raw_close_range(first, last, flags);
     }
     status(descriptor_kind::close_range(first, last, flags as u32))

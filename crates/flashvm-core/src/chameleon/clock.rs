@@ -35,10 +35,13 @@ pub enum Step {
 struct Fifo(VecDeque<FrameId>);
 
 impl Fifo {
-    /// Spare places after a change of the room: `len / SPARE`. Twice as many are too many. So a place costs `SPARE` copies at most.
+    /// Places to spare after a change of the room: `len / SPARE + FEW`. With more than twice as many the room shrinks.
     const SPARE: usize = 16;
-    /// Spare places that a short FIFO may have.
     const FEW: usize = 32;
+
+    fn spare(&self) -> usize {
+        self.len() / Self::SPARE + Self::FEW
+    }
 
     fn len(&self) -> usize {
         self.0.len()
@@ -50,14 +53,14 @@ impl Fifo {
 
     fn push(&mut self, frame: FrameId) {
         if self.len() == self.0.capacity() {
-            self.0.reserve_exact(self.len() / Self::SPARE + Self::FEW);
+            self.0.reserve_exact(self.spare());
         }
         self.0.push_front(frame);
     }
 
     fn pop(&mut self) -> Option<FrameId> {
         let frame = self.0.pop_back();
-        let spare = self.len() / Self::SPARE + Self::FEW;
+        let spare = self.spare();
         if self.0.capacity() > self.len() + 2 * spare {
             self.0.shrink_to(self.len() + spare);
         }

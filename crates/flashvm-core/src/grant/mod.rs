@@ -239,8 +239,9 @@ impl Grant {
         if usage.shared == 0 {
             return u32::MAX;
         }
+        let sharers = run.sharers();
         let accounted = if run.others_want() {
-            (most + usage.shared / run.sharers()).saturating_sub(run.allowance())
+            (most + usage.shared / sharers).saturating_sub(run.allowance())
         } else {
             0
         };
@@ -250,9 +251,7 @@ impl Grant {
         };
         match accounted.max(fork) {
             0 => u32::MAX,
-            excess => usage
-                .shared
-                .saturating_sub(run.sharers().saturating_mul(excess)),
+            excess => usage.shared.saturating_sub(sharers.saturating_mul(excess)),
         }
     }
 

@@ -61,8 +61,9 @@ impl Process {
     /// [`LIMIT_FRAMES_MIN`]).
     #[must_use]
     pub fn limit(&self) -> u32 {
-        self.allowance()
-            .saturating_sub(self.shares() / self.sharers())
+        let sharers = self.sharers();
+        self.allowance_with(sharers)
+            .saturating_sub(self.shares() / sharers)
             .max(LIMIT_FRAMES_MIN)
     }
 
@@ -94,7 +95,10 @@ impl Process {
     /// for; if it wants more, at least an equal share.
     #[must_use]
     pub fn allowance(&self) -> u32 {
-        let sharers = self.sharers();
+        self.allowance_with(self.sharers())
+    }
+
+    fn allowance_with(&self, sharers: u32) -> u32 {
         let others = || {
             self.control
                 .slots_taken()

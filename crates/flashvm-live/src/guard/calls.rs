@@ -189,9 +189,7 @@ unsafe fn answer(
             descriptor_kind::forget(b as i32);
             result
         }
-        libc::SYS_close_range if descriptor_kind::closes_range(c as u32) => {
-            status(descriptor_kind::close_range(a as u32, b as u32, c as u32))
-        }
+        libc::SYS_close_range => status(descriptor_kind::close_range(a as u32, b as u32, c as u32)),
         libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
             // SAFETY: the program has made this call, as the caller guarantees; the vectors of a piece outlive it.
             let ended = process_vm::in_pieces(args, |args| unsafe { repeat(record, number, args) });

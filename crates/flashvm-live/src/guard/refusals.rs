@@ -4,10 +4,11 @@
 use super::memory;
 use crate::flash::file_limit;
 use crate::pager::pager;
+use crate::program::refuse_once;
 use crate::sys::signals::SYNCHRONOUS;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 const SYS_IO_URING_SETUP: i64 = libc::SYS_io_uring_setup;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
@@ -22,12 +23,6 @@ static SAID_FAULTS: AtomicBool = AtomicBool::new(false);
 static SAID_ABSENT: AtomicBool = AtomicBool::new(false);
 static SAID_TABLE: AtomicBool = AtomicBool::new(false);
 static SAID_LIMIT: AtomicBool = AtomicBool::new(false);
-
-fn say_once(said: &AtomicBool, what: &str) {
-    if !said.swap(true, Ordering::Relaxed) {
-        crate::program::refuse(what);
-    }
-}
 
 /// Whether a call would set a limit on file sizes that is too low for the pager's own files.
 fn lowers_file_limit(number: i64, args: &[usize; 6]) -> bool {
@@ -47,7 +42,7 @@ fn limits_addresses(number: i64, args: &[usize; 6]) -> bool {
 pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
     match number {
         SYS_IO_URING_SETUP => {
-            say_once(
+            refuse_once(
                 &SAID_URING,
                 "io_uring is refused, as the kernel would use memory that the pager does not see: run it with \
                  --fault handler",
@@ -56,7 +51,7 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
         }
         // The kernel uses memory after the call has returned, and only `UFFDIO_MOVE` tells the pager so.
         libc::SYS_io_setup if pager().is_some_and(|pager| !pager.keeps_pinned_pages()) => {
-            say_once(
+            refuse_once(
                 &SAID_AIO,
                 "asynchronous I/O (io_setup) is refused: run it on Linux 6.8 or later, with userfaultfd allowed",
             );
@@ -64,28 +59,28 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
         }
         // Small pages are not moved either.
         libc::SYS_io_setup if pager().is_some_and(|pager| pager.chameleon().is_some()) => {
-            say_once(
+            refuse_once(
                 &SAID_AIO,
                 "asynchronous I/O (io_setup) is refused with small pages: run it with --granularity 4096",
             );
             Some(Errno::NOSYS)
         }
         libc::SYS_ioctl if takes_faults(args) => {
-            say_once(
+            refuse_once(
                 &SAID_FAULTS,
                 "a userfaultfd for managed memory is refused (EBUSY): it has the pager's",
             );
             Some(Errno::BUSY)
         }
         libc::SYS_prlimit64 | libc::SYS_setrlimit if lowers_file_limit(number, args) => {
-            say_once(
+            refuse_once(
                 &SAID_FILE_LIMIT,
                 "a limit on file sizes (ulimit -f) below the size of the pager's files is refused: set a higher one",
             );
             Some(Errno::PERM)
         }
         libc::SYS_prlimit64 | libc::SYS_setrlimit if limits_addresses(number, args) => {
-            say_once(
+            refuse_once(
                 &SAID_LIMIT,
                 "a limit on address space or data (ulimit -v, -d) is refused, as the pager's own memory counts: --ram bounds \
                  the program's",
@@ -93,7 +88,7 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
             Some(Errno::PERM)
         }
         libc::SYS_unshare if args[0] & libc::CLONE_FILES as usize != 0 => {
-            say_once(
+            refuse_once(
                 &SAID_TABLE,
                 "unshare with CLONE_FILES is refused: the thread would not have descriptors that the pager opens later",
             );
@@ -120,7 +115,7 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
         libc::SYS_prctl
             if args[..2] == [libc::PR_SET_TSC as usize, libc::PR_TSC_SIGSEGV as usize] =>
         {
-            say_once(
+            refuse_once(
                 &SAID_CLOCK,
                 "a signal for reading the processor's clock (PR_SET_TSC) is refused: the pager reads it",
             );
@@ -142,7 +137,7 @@ fn takes_faults(args: &[usize; 6]) -> bool {
 
 /// A transfer with another process has met memory that is absent there, or does not exist.
 pub(super) fn say_absent_there() {
-    say_once(
+    refuse_once(
         &SAID_ABSENT,
         "process_vm_readv and process_vm_writev do not reach memory of another process that is on flash (EFAULT): run it \
          with --fault handler",
@@ -154,7 +149,7 @@ pub(super) fn refused_clone(flags: u64) -> Option<Errno> {
     const FILES: u64 = libc::CLONE_FILES as u64;
     const MEMORY: u64 = libc::CLONE_VM as u64;
     (flags & (MEMORY | FILES) == FILES).then(|| {
-        say_once(
+        refuse_once(
             &SAID_CHILD,
             "a child that shares descriptors but no memory (clone with CLONE_FILES, without CLONE_VM) is refused: it \
              would close its parent's descriptors of the pager",
@@ -175,7 +170,7 @@ fn names_small_pages(vector: usize, count: usize) -> bool {
 }
 
 fn say_seccomp() {
-    say_once(
+    refuse_once(
         &SAID_SECCOMP,
         "seccomp filters are refused: they would stop the pager's own system calls: run it with \
          --fault handler",

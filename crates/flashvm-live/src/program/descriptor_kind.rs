@@ -4,6 +4,7 @@
 //! keep undelivered data. A datagram, an event or a line from a terminal is gone.
 
 use crate::sys::descriptors::close_program_range;
+use crate::sys::raw;
 use rustix::fs::{self, FileType, fstat};
 use rustix::io::Errno;
 use rustix::net::{SocketType, sockopt::socket_type};
@@ -95,27 +96,24 @@ fn forget_range(first: u32, last: u32) {
     }
 }
 
-/// Whether `close_range` of the program is for [`close_range`]: with `CLOSE_RANGE_CLOEXEC` nothing is closed now, and the
-/// pager's descriptors are close-on-exec anyway.
-#[must_use]
-pub fn closes_range(flags: u32) -> bool {
-    flags & libc::CLOSE_RANGE_CLOEXEC == 0 || flags & libc::CLOSE_RANGE_UNSHARE != 0
-}
-
-/// `close_range` of the program: closes all but the pager's descriptors.
+/// `close_range` of the program: closes all but the pager's descriptors, which are close-on-exec anyway.
 ///
 /// # Errors
 /// What `close_range` says; `EINVAL` for `CLOSE_RANGE_UNSHARE`, as from a kernel without it: a thread with descriptors of its own
 /// would not have those that the pager opens later.
 pub fn close_range(first: u32, last: u32, flags: u32) -> Result<(), Errno> {
     static SAID: AtomicBool = AtomicBool::new(false);
-    if flags & libc::CLOSE_RANGE_UNSHARE != 0 && !SAID.swap(true, Ordering::Relaxed) {
-        super::end::refuse(
-            "close_range with CLOSE_RANGE_UNSHARE is refused (EINVAL): leave the flag out",
-        );
+    if flags & libc::CLOSE_RANGE_UNSHARE != 0 {
+        let refused =
+            "close_range with CLOSE_RANGE_UNSHARE is refused (EINVAL): leave the flag out";
+        super::end::refuse_once(&SAID, refused);
+        return Err(Errno::INVAL);
     }
     if flags != 0 {
-        return Err(Errno::INVAL);
+        // Nothing is closed now.
+        let args = [first as usize, last as usize, flags as usize, 0, 0, 0];
+        // SAFETY: the call takes no pointer, and the program has asked for it.
+        return raw::result(unsafe { raw::syscall(libc::SYS_close_range, args) }).map(|_| ());
     }
     forget_range(first, last);
     close_program_range(first, last)

@@ -3,6 +3,7 @@
 
 use crate::pager::pager;
 use crate::sys::message::say;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Ends the process by SIGABRT: the pager cannot continue, and the program must not read wrong
 /// data.
@@ -20,11 +21,18 @@ pub fn note_end(reason: &str) {
 }
 
 /// Reports that a system call is refused, and why.
-pub(crate) fn refuse(reason: &str) {
+fn refuse(reason: &str) {
     if let Some(pager) = pager() {
         pager.process().note_refusal(reason);
     }
     say(reason);
+}
+
+/// Reports it the first time: `said` remembers that.
+pub(crate) fn refuse_once(said: &AtomicBool, reason: &str) {
+    if !said.swap(true, Ordering::Relaxed) {
+        refuse(reason);
+    }
 }
 
 /// Counts an allocation refused because budget and store had no room for it.

@@ -133,9 +133,10 @@ impl State {
         let stable = minis.iter().map(|(_, mini)| mini.stable).max().unwrap_or(0);
         let stable = stable.max(state.bank.stable());
         let trusted = (check == Check::Unstable).then_some(stable);
-        let mut restored = minis.iter();
-        let Some(recovered) = restored.find_map(|(_, mini)| state.restore(mini, key, trusted))
-        else {
+        let newest_whole = minis
+            .iter()
+            .find_map(|(_, mini)| state.restore(mini, key, trusted));
+        let Some(recovered) = newest_whole else {
             return Err(Error::corrupted(
                 "the log of no entry of the mini-log can be read",
             ));
@@ -159,7 +160,9 @@ impl State {
         state.collected_end = state.immutable.next;
         state.collected_mutable = state.mutable.used(&state.region);
         match check {
-            Check::Everything => drop(verify::verify(&state)?),
+            Check::Everything => {
+                verify::verify(&state)?;
+            }
             Check::Unstable => verify::verify_root(&state)?,
         }
         Ok(state)

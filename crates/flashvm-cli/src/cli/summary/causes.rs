@@ -68,9 +68,9 @@ pub(super) fn causes(
         lines.push((
             BUDGET,
             format!(
-                "exceeded {} times, as each process can have {LIMIT_FRAMES_MIN} pages at least: give the run more --ram \
-                 for its {}",
-                count(sum.budget_overruns),
+                "exceeded {}: each process can have {LIMIT_FRAMES_MIN} pages at least, and a fork goes on without room after a \
+                 while: give the run more --ram for its {}",
+                number_of(sum.budget_overruns, "time"),
                 number_of(outcome.records.processes(), "process")
             ),
         ));

@@ -19,7 +19,8 @@ const STORES_SHARE: u32 = 8;
 /// frames; and the pause between two looks.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
-/// The same once a wait was in vain: many processes hold all frames, and each further fork would wait as long.
+/// Longest wait of a fork after one that waited in vain: many processes hold all frames, and each further fork would wait
+/// `ROOM_WAIT_MAX`.
 const ROOM_WAIT_AGAIN: Duration = Duration::from_secs(1);
 /// Whether the last wait was in vain.
 static IN_VAIN: AtomicBool = AtomicBool::new(false);
