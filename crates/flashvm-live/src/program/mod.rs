@@ -22,8 +22,8 @@ mod image;
 )]
 pub mod mapping;
 
-pub use end::{count_refused_allocation, end, note_end};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use end::refuse_once;
+pub use end::{count_refused_allocation, end, note_end};
 pub use executable::{Loading, Refused, check, find, locate, refuse_carried};
 pub use image::{Image, Segment};
