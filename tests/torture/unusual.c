@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <sched.h>
@@ -271,6 +272,86 @@ static int threads(void)
 	return 0;
 }
 
+/* 48 MiB that do not compress. */
+static void scramble(unsigned long *words)
+{
+	unsigned long word = 88172645463325252UL;
+	for (size_t i = 0; i < 48 * MIB / sizeof word; i++) {
+		word ^= word << 13, word ^= word >> 7, word ^= word << 17;
+		words[i] = word;
+	}
+}
+
+static int is_scrambled(const unsigned long *words)
+{
+	unsigned long word = 88172645463325252UL;
+	for (size_t i = 0; i < 48 * MIB / sizeof word; i++) {
+		word ^= word << 13, word ^= word >> 7, word ^= word << 17;
+		if (words[i] != word)
+			return 0;
+	}
+	return 1;
+}
+
+/* Descriptors in use, the pager's among them. */
+static int numbers(void)
+{
+	int used = 0;
+	for (int fd = 0; fd < 2048; fd++)
+		used += fcntl(fd, F_GETFD) != -1;
+	return used;
+}
+
+/* Children that end leave nothing open in their parent. */
+static int forks(void)
+{
+	int status;
+	char *at = map(24 * MIB, PROT_READ | PROT_WRITE, 0);
+	memset(at, 5, 24 * MIB);
+	int before = numbers();
+	for (int i = 0; i < 20; i++) {
+		pid_t child = fork();
+		if (child == 0)
+			_exit(at[i * MIB]);
+		if (child < 0 || waitpid(child, &status, 0) != child || status != 5 << 8)
+			return fail("a child");
+	}
+	/* The pager may have opened a queue or two meanwhile. */
+	if (numbers() > before + 8) {
+		printf("%d descriptors, %d before\n", numbers(), before);
+		return 1;
+	}
+	return 0;
+}
+
+/* The program has no number left for a descriptor, and pages and forks all the same. */
+static int no_numbers(void)
+{
+	int status;
+	struct rlimit limit, after;
+	unsigned long *words = map(48 * MIB, PROT_READ | PROT_WRITE, 0);
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return fail("getrlimit");
+	limit.rlim_cur = limit.rlim_cur < 256 ? limit.rlim_cur : 256;
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		return fail("setrlimit");
+	while (open("/dev/null", O_RDONLY) >= 0)
+		;
+	if (errno != EMFILE)
+		return fail("open");
+	scramble(words);
+	pid_t child = fork();
+	if (child == 0)
+		_exit(is_scrambled(words) ? 7 : 1);
+	if (child < 0 || waitpid(child, &status, 0) != child || status != 7 << 8)
+		return fail("the child");
+	if (!is_scrambled(words))
+		return fail("the memory");
+	if (getrlimit(RLIMIT_NOFILE, &after) || after.rlim_cur != limit.rlim_cur || after.rlim_max != limit.rlim_max)
+		return fail("the limit afterwards");
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -280,7 +361,8 @@ int main(int argc, char **argv)
 		{"shrinking", shrinking}, {"reservation", reservation}, {"pieces", pieces}, {"low", low},
 		{"descriptors", descriptors}, {"traced", traced}, {"threads", threads},
 		{"clock", clock_signals}, {"process_vm", process_vm}, {"faults", faults},
-		{"children", children}, {"refusals", refusals},
+		{"children", children}, {"refusals", refusals}, {"no-numbers", no_numbers},
+		{"forks", forks},
 	};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
 		if (argc == 2 && !strcmp(argv[1], parts[i].name))

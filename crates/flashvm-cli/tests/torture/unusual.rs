@@ -113,6 +113,26 @@ fn many_children_share_what_they_have() {
     }
 }
 
+/// What the pager opens for a fork it closes again.
+#[test]
+fn forks_leave_no_descriptors() {
+    paged_part("forks_leave_no_descriptors", "forks");
+}
+
+/// A program pages and forks with all of its descriptors in use: below a limit that it has lowered, and below one that
+/// was there before.
+#[test]
+fn a_program_without_a_free_descriptor_is_paged() {
+    const TEST: &str = "a_program_without_a_free_descriptor_is_paged";
+    paged_part(TEST, "no-numbers");
+    if ready(TEST) {
+        let program = compiled("unusual").display().to_string();
+        let limited = format!("ulimit -n 200 && exec {program} no-numbers");
+        let outcome = flashvm_run(TEST, &BUDGET, &["sh", "-c", &limited], LIMIT);
+        outcome.expect_success(TEST);
+    }
+}
+
 /// Transfers between processes, and within one, of more than fits into RAM.
 #[test]
 fn process_vm_moves_all() {

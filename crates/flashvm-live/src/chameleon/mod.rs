@@ -375,5 +375,5 @@ impl Chameleon {
 /// Creates a memfd for `frames` frames, which takes memory as they are used.
 fn new_frames(frames: u32) -> Result<PagerFd, Errno> {
     let bytes = u64::from(frames) * PAGE_SIZE as u64;
-    map::memory_file("flashvm-frames", bytes).and_then(PagerFd::keep)
+    PagerFd::open(|| map::memory_file("flashvm-frames", bytes))
 }

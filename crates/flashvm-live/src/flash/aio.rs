@@ -5,11 +5,12 @@
 
 use super::aio_context::Context;
 use super::store::{Completion, Failed, Geometry, Request, StoreQueue, Transfer};
-use crate::sys::{descriptors, disk_space};
+use crate::sys::descriptors::PagerFd;
+use crate::sys::disk_space;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 /// Requests in flight at most. All contexts of a machine share `fs.aio-max-nr` (65,536 by default).
 const DEPTH_MAX: u32 = 64;
@@ -25,7 +26,7 @@ pub(crate) struct Aio {
     file: RawFd,
     geometry: Geometry,
     /// Its count rises by one for each request that ends.
-    event: OwnedFd,
+    event: PagerFd,
     /// Requests that `reap` has returned, minus those that the event's count has told of.
     uncounted: i64,
     backlog: VecDeque<Request>,
@@ -45,12 +46,12 @@ impl Aio {
     /// As [`Context::new`], and those of an eventfd.
     pub(super) fn open(file: RawFd, geometry: Geometry, depth: u32) -> Result<Self, Errno> {
         let depth = depth.min(DEPTH_MAX);
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = PagerFd::open(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
         Ok(Self {
             context: Context::new(depth)?,
             file,
             geometry,
-            event: descriptors::keep(event)?,
+            event,
             uncounted: 0,
             backlog: VecDeque::with_capacity(depth as usize),
             in_flight: (0..depth).map(|_| None).collect(),

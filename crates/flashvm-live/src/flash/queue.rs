@@ -3,11 +3,12 @@
 
 use super::either::Either;
 use super::store::{Completion, Part, Request, Store, StoreQueue, Transfer};
-use crate::sys::{descriptors, thread};
+use crate::sys::descriptors::PagerFd;
+use crate::sys::thread;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex};
 
 /// Requests that may be in flight at once.
@@ -43,7 +44,7 @@ struct Shared<S: 'static> {
     waiting: Mutex<VecDeque<Request>>,
     arrived: Condvar,
     ended: Mutex<Vec<Completion>>,
-    event: OwnedFd,
+    event: PagerFd,
 }
 
 impl<S: Store> ThreadQueue<S> {
@@ -57,7 +58,7 @@ impl<S: Store> ThreadQueue<S> {
             waiting: Mutex::new(VecDeque::with_capacity(DEPTH as usize)),
             arrived: Condvar::new(),
             ended: Mutex::new(Vec::with_capacity(DEPTH as usize)),
-            event: descriptors::keep(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?,
+            event: PagerFd::open(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?,
         });
         for _ in 0..store.geometry().threads {
             let shared = Arc::clone(&shared);

@@ -2,6 +2,7 @@
 //! not call.
 
 use super::store::{Completion, Failed, Geometry, Part, Request, StoreQueue, Transfer};
+use crate::sys::spare_descriptors::with_room;
 use crate::sys::{descriptors, disk_space, raw};
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
@@ -31,11 +32,10 @@ impl Ring {
     ) -> Result<Self, Errno> {
         let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         // The lowest free descriptors are the program's: the ring goes to a high one.
-        let low = IoUring::new(depth).map_err(failed)?;
+        let low = with_room(|| IoUring::new(depth).map_err(failed))?;
         let params = low.params().clone();
         // SAFETY: `low` stays open until it is dropped, below; the borrow ends in this statement.
-        let high = unsafe { BorrowedFd::borrow_raw(low.as_raw_fd()) }.try_clone_to_owned();
-        let high = descriptors::keep(high.map_err(failed)?)?;
+        let high = descriptors::keep(unsafe { BorrowedFd::borrow_raw(low.as_raw_fd()) })?;
         // SAFETY: `high` duplicates the descriptor of the ring that `params` describe, and nobody else owns it.
         let ring = unsafe { IoUring::from_fd(high.into_raw_fd(), params) }.map_err(failed)?;
         drop(low);

@@ -16,6 +16,7 @@ use crate::record::{Recorder, Tracer};
 use crate::space::{Older, Space};
 use crate::sys::descriptors::{self, PagerFd};
 use crate::sys::mapping_budget::{mappings_allowed, mappings_most};
+use crate::sys::spare_descriptors;
 use crate::sys::thread;
 use flashvm_core::grant::{Grant, Reserve};
 use flashvm_core::record::RecordingClusters;
@@ -221,6 +222,7 @@ impl Pager {
     /// Makes this the pager of this process, before its threads start.
     pub(super) fn install(self) -> &'static Self {
         self.process.stats().set_delivery(self.delivery);
+        spare_descriptors::stock();
         let pager: &'static Self = Box::leak(Box::new(self));
         PAGER.store(std::ptr::from_ref(pager).cast_mut(), Ordering::Release);
         pager

@@ -51,9 +51,9 @@ pub(super) struct Bell {
 
 impl Bell {
     fn new() -> Result<Self, Errno> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         Ok(Self {
-            event: PagerFd::keep(event)?,
+            event: PagerFd::open(event)?,
             rung: AtomicBool::new(false),
         })
     }

@@ -72,7 +72,7 @@ pub(crate) struct Aliased {
 }
 
 fn new_file(bytes: usize) -> Result<PagerFd, Errno> {
-    map::memory_file("flashvm-memory", bytes as u64).and_then(PagerFd::keep)
+    PagerFd::open(|| map::memory_file("flashvm-memory", bytes as u64))
 }
 
 /// The chunks of a run.

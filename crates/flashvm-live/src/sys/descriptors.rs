@@ -6,7 +6,9 @@
 
 use super::disk_space::STORES_MAX;
 use super::raw;
+use super::spare_descriptors::{self, with_room};
 use rustix::io::Errno;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -82,7 +84,12 @@ pub(crate) fn note(fd: RawFd) {
 }
 
 /// [`PagerFd::keep`], for a descriptor that stays open as long as the process.
-pub(crate) fn keep(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+pub(crate) fn keep(fd: impl AsFd) -> Result<OwnedFd, Errno> {
+    with_room(|| keep_in_free(&fd))
+}
+
+/// [`keep`], if there is a number that nobody uses.
+pub(super) fn keep_in_free(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     let high = rustix::io::fcntl_dupfd_cloexec(&fd, FROM)
         .or_else(|_| rustix::io::fcntl_dupfd_cloexec(&fd, 3))?;
     note(high.as_raw_fd());
@@ -149,12 +156,17 @@ pub(crate) fn let_inherit() {
     }
 }
 
-/// A mark of [`note`]; removed on drop. Another descriptor with the same number keeps its own.
+/// An open descriptor with its mark of [`note`]. On drop it is closed, and then the mark is removed. Another descriptor with
+/// the same number keeps its own.
 #[derive(Debug)]
-struct Note(RawFd);
+struct Marked(RawFd);
 
-impl Drop for Note {
+impl Drop for Marked {
     fn drop(&mut self) {
+        // The system call: the preloaded `close`, which Rust's owners call, refuses marked descriptors. With the mark, so
+        // that the program cannot close the number first, and this call what has got it next.
+        // SAFETY: it takes no pointer, and the descriptor has no other owner that closes it.
+        unsafe { raw::syscall(libc::SYS_close, [self.0 as usize, 0, 0, 0, 0, 0]) };
         let remove = |ours: &AtomicI32| {
             ours.compare_exchange(self.0, -1, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
@@ -167,10 +179,9 @@ impl Drop for Note {
 /// it is closed.
 #[derive(Debug)]
 pub(crate) struct PagerFd<F = OwnedFd> {
-    /// Dropped first: without the mark the program could close the descriptor, and the number would be another's by the
-    /// time that this closes it.
-    holder: F,
-    note: Note,
+    /// Never dropped: `marked` closes the descriptor.
+    holder: ManuallyDrop<F>,
+    marked: Marked,
 }
 
 impl PagerFd {
@@ -179,20 +190,32 @@ impl PagerFd {
     /// # Errors
     /// `EMFILE` if there is no number left.
     pub(crate) fn keep(fd: OwnedFd) -> Result<Self, Errno> {
-        let holder = keep(fd)?;
-        Ok(Self {
-            note: Note(holder.as_raw_fd()),
-            holder,
-        })
+        keep(fd).map(Self::of_noted)
+    }
+
+    /// Opens a descriptor out of the program's way, even if the program has all of its numbers in use.
+    ///
+    /// # Errors
+    /// Those of `open`, and as [`with_room`].
+    pub(crate) fn open(open: impl FnMut() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
+        with_room(open).and_then(Self::keep)
+    }
+
+    /// The owner of a descriptor that [`keep`] has returned.
+    pub(super) fn of_noted(holder: OwnedFd) -> Self {
+        Self {
+            marked: Marked(holder.as_raw_fd()),
+            holder: ManuallyDrop::new(holder),
+        }
     }
 }
 
 impl<F> PagerFd<F> {
-    /// Puts the descriptor into another owner, which closes it when it is dropped.
+    /// Puts the descriptor into another owner, which owns nothing else.
     pub(crate) fn map<G>(self, into: impl FnOnce(F) -> G) -> PagerFd<G> {
         PagerFd {
-            note: self.note,
-            holder: into(self.holder),
+            marked: self.marked,
+            holder: ManuallyDrop::new(into(ManuallyDrop::into_inner(self.holder))),
         }
     }
 }
@@ -223,8 +246,8 @@ impl<F: AsRawFd> AsRawFd for PagerFd<F> {
     }
 }
 
-/// In a forked child: closes the copies of the parent's descriptors, except those in `kept`, those that are handed
-/// on, and the one that is kept for life.
+/// In a forked child: closes the copies of the parent's descriptors, the spare ones too, except those in `kept`, those that
+/// are handed on, and the one that is kept for life.
 pub(crate) fn close_inherited(kept: &[RawFd]) {
     let handed_on = |fd| {
         HANDED_ON
@@ -241,6 +264,7 @@ pub(crate) fn close_inherited(kept: &[RawFd]) {
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }
+    spare_descriptors::forget();
 }
 
 #[cfg(test)]
@@ -253,13 +277,13 @@ mod tests {
     fn a_number_that_is_used_again_stays_ours() {
         // Never open, so that no other test gets it.
         const NUMBER: RawFd = RawFd::MAX;
-        let first = Note(NUMBER);
+        let first = Marked(NUMBER);
         note(NUMBER);
         // Another thread gets the number between the two steps of a drop.
         note(NUMBER);
         drop(first);
         assert!(is_ours(NUMBER));
-        drop(Note(NUMBER));
+        drop(Marked(NUMBER));
         assert!(!is_ours(NUMBER));
     }
 

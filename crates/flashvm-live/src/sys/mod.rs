@@ -23,6 +23,7 @@ pub(crate) mod own;
 pub(crate) mod process_state;
 pub(crate) mod raw;
 pub(crate) mod signals;
+pub(crate) mod spare_descriptors;
 pub(crate) mod thread;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod thread_storage;

@@ -72,7 +72,7 @@ impl OwnMemory {
         // The thread's files: those of the process fail once its main thread has ended.
         let open = |path| {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-            rustix::fs::open(path, flags, Mode::empty()).and_then(PagerFd::keep)
+            PagerFd::open(|| rustix::fs::open(path, flags, Mode::empty()))
         };
         Ok(Self {
             contents: open("/proc/thread-self/mem")?,

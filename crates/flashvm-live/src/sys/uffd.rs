@@ -6,6 +6,7 @@
 
 use super::descriptors::PagerFd;
 use super::raw;
+use super::spare_descriptors::with_room;
 use linux_raw_sys::general as sys;
 use linux_raw_sys::ioctl as request;
 use rustix::io::Errno;
@@ -80,12 +81,12 @@ impl Uffd {
     pub(crate) fn open(features: u64) -> Result<Self, Errno> {
         let fd = open_raw(features & Features::SIGBUS != 0)?;
         handshake(&fd, features)?;
-        Ok(Self(PagerFd::keep(fd)?))
+        PagerFd::keep(fd).map(Self)
     }
 
     /// Takes over the descriptor of a forked child: a copy of ours, registered and configured.
     pub(crate) fn from_fork(fd: OwnedFd) -> Result<Self, Errno> {
-        Ok(Self(PagerFd::keep(fd)?))
+        PagerFd::keep(fd).map(Self)
     }
 
     /// Registers a range for missing pages and, if asked, write-protection.
@@ -191,21 +192,20 @@ impl Uffd {
     pub(crate) fn read(&self, out: &mut Vec<Message>) -> Result<(), Errno> {
         const BATCH: usize = 32;
         let mut buffer = [const { std::mem::MaybeUninit::<sys::uffd_msg>::uninit() }; BATCH];
-        // SAFETY: the buffer is writable for the length given.
-        let bytes = unsafe {
-            raw::syscall(
-                libc::SYS_read,
-                [
-                    self.0.as_raw_fd() as usize,
-                    buffer.as_mut_ptr() as usize,
-                    size_of_val(&buffer),
-                    0,
-                    0,
-                    0,
-                ],
-            )
-        };
-        let bytes = match raw::result(bytes) {
+        // The message of a fork comes with a new descriptor. Without a number for it, the kernel keeps the message.
+        let bytes = with_room(|| {
+            let args = [
+                self.0.as_raw_fd() as usize,
+                buffer.as_mut_ptr() as usize,
+                size_of_val(&buffer),
+                0,
+                0,
+                0,
+            ];
+            // SAFETY: the buffer is writable for the length given.
+            raw::result(unsafe { raw::syscall(libc::SYS_read, args) })
+        });
+        let bytes = match bytes {
             Ok(bytes) => bytes,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
             Err(error) => return Err(error),
@@ -304,6 +304,11 @@ unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u32, arg: &mut T) -> Result<(), 
 }
 
 fn open_raw(user_mode_only: bool) -> Result<OwnedFd, Errno> {
+    with_room(|| open_in_free(user_mode_only))
+}
+
+/// [`open_raw`], if there is a number that nobody uses.
+fn open_in_free(user_mode_only: bool) -> Result<OwnedFd, Errno> {
     let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
     let only = if user_mode_only { USER_MODE_ONLY } else { 0 };
     // SAFETY: `userfaultfd` takes flags only, and returns a new descriptor.

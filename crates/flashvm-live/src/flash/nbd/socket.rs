@@ -77,8 +77,8 @@ impl Socket {
             (None, NbdAddress::Tcp(_)) => AddressFamily::INET6,
         };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket =
-            socket_with(family, SocketType::STREAM, flags, None).map_err(Trouble::Connect)?;
+        let socket = PagerFd::open(|| socket_with(family, SocketType::STREAM, flags, None))
+            .map_err(Trouble::Connect)?;
         let unix = |address: Result<SocketAddrUnix, Errno>| {
             address.and_then(|address| connect(&socket, &address))
         };
@@ -90,7 +90,7 @@ impl Socket {
                 connect(&socket, address)
             }
         };
-        let socket = Self(PagerFd::keep(socket).map_err(Trouble::Connect)?);
+        let socket = Self(socket);
         match begun {
             Ok(()) => Ok(socket),
             Err(Errno::INPROGRESS) => {

@@ -368,8 +368,6 @@ impl Pager {
     fn resume_as_child(mut self) -> Result<(), Error> {
         let fork = self.locked.get_mut().fork.as_mut().expect("prepared");
         let child_end = fork.child_end.as_ref().expect("the child's");
-        let region = socket::receive_descriptor(child_end)
-            .map_err(Error::memory("the pager's descriptor"))?;
         let kept = child_end.as_raw_fd();
         // The child's handler drops the `Fork`, but the signal mask is this thread's: it is restored here.
         let _uninterrupted = fork.uninterrupted.take();
@@ -377,7 +375,12 @@ impl Pager {
         std::mem::forget(fork.parent_end.take());
         let process_slot =
             std::mem::replace(&mut fork.process_slot, Err(crate::control::Error::Stale));
+        // First, so that there is a number for the next one.
         self.close_inherited(iter::once(kept));
+        let fork = self.locked.get_mut().fork.as_ref().expect("prepared");
+        let child_end = fork.child_end.as_ref().expect("the child's");
+        let region = socket::receive_descriptor(child_end)
+            .map_err(Error::memory("the pager's descriptor"))?;
         let region = Uffd::from_fork(region).map_err(Error::Userfaultfd)?;
         let pager = self.become_child(Inherited::Region(Some(region)), process_slot?, None)?;
         pager.start_threads().map_err(Error::Threads)?;

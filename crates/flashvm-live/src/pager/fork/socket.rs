@@ -2,6 +2,7 @@
 //! sends a request of one byte; the parent answers with the faults that it has resolved for the child until then.
 
 use crate::sys::descriptors::PagerFd;
+use crate::sys::spare_descriptors::with_room;
 use flashvm_core::{Access, Event, PageId};
 use rustix::io::Errno;
 use rustix::net::{
@@ -73,12 +74,14 @@ pub(super) enum ChildAsks {
 /// # Errors
 /// The kernel cannot make a socket pair.
 pub(super) fn pair() -> Result<(PagerFd, PagerFd), Errno> {
-    let (parent, child) = socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let (parent, child) = with_room(|| {
+        socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+    })?;
     Ok((PagerFd::keep(parent)?, PagerFd::keep(child)?))
 }
 
@@ -168,22 +171,30 @@ pub(super) fn send_descriptor(socket: &OwnedFd, fd: &OwnedFd) -> Result<(), Errn
 /// # Errors
 /// `EBADF` if the parent has died.
 pub(super) fn receive_descriptor(socket: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut byte)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    ancillary
-        .drain()
-        .find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        })
-        .ok_or(Errno::BADF)
+    let received = with_room(|| {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        // Peeks: a message that is taken loses a descriptor without a number for it.
+        let message = recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut byte)],
+            &mut ancillary,
+            RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC,
+        )?;
+        if message.bytes == 0 {
+            return Err(Errno::BADF);
+        }
+        ancillary
+            .drain()
+            .find_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+                _ => None,
+            })
+            .ok_or(Errno::MFILE)
+    })?;
+    recv(socket, &mut [0], RecvFlags::empty())?;
+    Ok(received)
 }
 
 #[cfg(test)]
