@@ -1,8 +1,8 @@
 //! The page table: the state of each managed page, and the legal transitions.
 //!
 //! Flat columns, zero-initialised so that the untouched part of a huge span takes no RAM. So zero
-//! means `Absent`, no flags, no slot. Each chunk of pages has a count of present pages: range
-//! operations skip untouched chunks.
+//! means `Absent`, no flags, no slot. Each chunk of pages has a count of present pages, and each stretch of chunks a
+//! count of those with present pages: range operations skip what is untouched.
 
 use crate::ids::{PageId, SlotId};
 use crate::pool::Handle;
@@ -177,6 +177,7 @@ pub(crate) enum Flag {
 }
 
 const CHUNK_SHIFT: u32 = 10;
+const STRETCH_SHIFT: u32 = 2 * CHUNK_SHIFT;
 
 /// The columns.
 pub(crate) struct PageTable {
@@ -188,6 +189,8 @@ pub(crate) struct PageTable {
     left: Vec<u16>,
     /// Pages that are not absent, by chunk of `1 << CHUNK_SHIFT` pages.
     present: Vec<u16>,
+    /// Chunks with such a page, by stretch of `1 << STRETCH_SHIFT` pages.
+    touched: Vec<u16>,
     /// Pages that are [`PageState::Stored`].
     stored: u32,
 }
@@ -201,6 +204,7 @@ impl PageTable {
             slots: vec![0; n],
             left: vec![0; n],
             present: vec![0; (n >> CHUNK_SHIFT) + 1],
+            touched: vec![0; (n >> STRETCH_SHIFT) + 1],
             stored: 0,
         }
     }
@@ -229,10 +233,17 @@ impl PageTable {
 
     fn put_state(&mut self, page: PageId, from: PageState, to: PageState) {
         let present = &mut self.present[(page.0 >> CHUNK_SHIFT) as usize];
+        let touched = &mut self.touched[(page.0 >> STRETCH_SHIFT) as usize];
         match (from, to) {
             (PageState::Absent, PageState::Absent) => {}
-            (PageState::Absent, _) => *present += 1,
-            (_, PageState::Absent) => *present -= 1,
+            (PageState::Absent, _) => {
+                *touched += u16::from(*present == 0);
+                *present += 1;
+            }
+            (_, PageState::Absent) => {
+                *present -= 1;
+                *touched -= u16::from(*present == 0);
+            }
             _ => {}
         }
         self.stored += u32::from(to == PageState::Stored);
@@ -336,12 +347,15 @@ impl PageTable {
         self.slots[f] = 0;
     }
 
-    /// The first page in `from..end` that is not absent; skips chunks without present pages.
+    /// The first page in `from..end` that is not absent; skips chunks and stretches without present pages.
     pub(crate) fn next_present(&self, from: u32, end: u32) -> Option<PageId> {
+        let after = |at: u32, shift: u32| (at | ((1 << shift) - 1)).saturating_add(1);
         let mut at = from;
         while at < end {
-            if self.present[(at >> CHUNK_SHIFT) as usize] == 0 {
-                at = ((at >> CHUNK_SHIFT) + 1) << CHUNK_SHIFT;
+            if self.touched[(at >> STRETCH_SHIFT) as usize] == 0 {
+                at = after(at, STRETCH_SHIFT);
+            } else if self.present[(at >> CHUNK_SHIFT) as usize] == 0 {
+                at = after(at, CHUNK_SHIFT);
             } else if self.states[at as usize] == PageState::Absent as u8 {
                 at += 1;
             } else {
@@ -355,6 +369,8 @@ impl PageTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn next_present_skips_chunks_and_finds_edges() {
@@ -369,6 +385,35 @@ mod tests {
         assert_eq!(table.next_present(1025, 4999), None);
         table.set_state(PageId(4999), PageState::Absent);
         assert_eq!(table.next_present(1025, 5000), None);
+    }
+
+    proptest! {
+        /// Pages come and go in three stretches; the table finds the next one like an ordered set.
+        #[test]
+        fn next_present_is_that_of_a_set(
+            steps in prop::collection::vec((0..3_u32, 0..3_u32, 0..3_u32), 1..60),
+            from in (0..3_u32, 0..3_u32, 0..3_u32),
+        ) {
+            let place = |(stretch, chunk, page): (u32, u32, u32)| {
+                (stretch << STRETCH_SHIFT) + (chunk << CHUNK_SHIFT) + page * 511
+            };
+            let pages = 3 << STRETCH_SHIFT;
+            let (mut table, mut model) = (PageTable::new(pages), BTreeSet::new());
+            for page in steps.into_iter().map(place) {
+                if model.remove(&page) {
+                    table.set_state(PageId(page), PageState::Absent);
+                } else {
+                    model.insert(page);
+                    table.set_state(PageId(page), PageState::Mapped);
+                }
+            }
+            let from = place(from);
+            let expected = model.range(from..).next().map(|&page| PageId(page));
+            prop_assert_eq!(table.next_present(from, pages), expected);
+            if let Some(PageId(page)) = expected {
+                prop_assert_eq!(table.next_present(from, page), None);
+            }
+        }
     }
 
     #[test]

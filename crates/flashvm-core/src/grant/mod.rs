@@ -12,8 +12,11 @@
 //!   [`Reserve::least`] / 2, so that the engine can go on.
 //! - Only free frames change hands: frames in use go back as they come free.
 
+mod sharing;
 #[cfg(test)]
 mod tests;
+
+pub use sharing::Sharing;
 
 use crate::engine::TRANSIT_PAGES_MAX;
 use crate::ids::Nanos;
@@ -35,10 +38,10 @@ pub trait Budget {
     fn held(&self) -> u32;
     /// Frames that this process may hold: what the others leave it.
     fn share(&self) -> u32;
-    /// Frames that may be accounted to this process, if a frame that it shares with others counts as `1 / sharers` frames.
+    /// Frames that may be accounted to this process: its own, and its part of the shared ones by [`Self::sharing`].
     fn allowance(&self) -> u32;
-    /// The number of processes that hold a shared frame, on average over all shared frames of the run; at least 2.
-    fn sharers(&self) -> u32;
+    /// What each process accounts for of the frames that several share.
+    fn sharing(&self) -> Sharing;
     /// Whether another process could use more frames than it has.
     fn others_want(&self) -> bool;
     /// Frames of the budget that no process holds.
@@ -134,6 +137,12 @@ impl Grant {
             fork_room: 0,
             pressed: Nanos(0),
         }
+    }
+
+    /// What the engine was told last.
+    #[must_use]
+    pub fn told(&self) -> Limits {
+        self.told
     }
 
     /// In a forked child: its engine has been told nothing, and it has no demand queues. Small pages have as many
@@ -239,9 +248,10 @@ impl Grant {
         if usage.shared == 0 {
             return u32::MAX;
         }
-        let sharers = run.sharers();
+        let sharing = run.sharing();
+        let part = sharing.frames_of(usage.shared);
         let accounted = if run.others_want() {
-            (most + usage.shared / sharers).saturating_sub(run.allowance())
+            (most + part).saturating_sub(run.allowance())
         } else {
             0
         };
@@ -251,7 +261,7 @@ impl Grant {
         };
         match accounted.max(fork) {
             0 => u32::MAX,
-            excess => usage.shared.saturating_sub(sharers.saturating_mul(excess)),
+            excess => sharing.pages_in(part.saturating_sub(excess)),
         }
     }
 

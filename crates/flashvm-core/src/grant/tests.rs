@@ -48,8 +48,8 @@ impl Budget for Seen<'_> {
         self.share()
     }
 
-    fn sharers(&self) -> u32 {
-        2
+    fn sharing(&self) -> Sharing {
+        Sharing::new(1, 2)
     }
 
     fn others_want(&self) -> bool {
@@ -412,8 +412,8 @@ impl Budget for Fixed {
     fn allowance(&self) -> u32 {
         self.allowance
     }
-    fn sharers(&self) -> u32 {
-        2
+    fn sharing(&self) -> Sharing {
+        Sharing::new(1, 2)
     }
     fn others_want(&self) -> bool {
         self.others_want

@@ -6,6 +6,7 @@
 
 use super::LIMIT_FRAMES_MIN;
 use super::process::{Process, State};
+use flashvm_core::grant::Sharing;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -57,13 +58,13 @@ impl Process {
         self.slot().wanting.store(wanting.into(), Ordering::Relaxed);
     }
 
-    /// Limit of the frames that only this process uses: max(allowance - shared frames / [`sharers`](Self::sharers),
+    /// Limit of the frames that only this process uses: max(allowance - what its shared frames account for,
     /// [`LIMIT_FRAMES_MIN`]).
     #[must_use]
     pub fn limit(&self) -> u32 {
-        let sharers = self.sharers();
-        self.allowance_with(sharers)
-            .saturating_sub(self.shares() / sharers)
+        let sharing = self.sharing();
+        self.allowance_with(sharing)
+            .saturating_sub(sharing.frames_of(self.shares()))
             .max(LIMIT_FRAMES_MIN)
     }
 
@@ -73,32 +74,28 @@ impl Process {
         self.slot().shares.load(Ordering::Relaxed)
     }
 
-    /// The number of processes that hold a shared frame, on average over all shared frames, rounded down; at least 2. So all
-    /// processes together account for these frames, or a little more.
+    /// What each process accounts for of the frames that several share.
     #[must_use]
-    pub fn sharers(&self) -> u32 {
-        let (mut shares, mut held) = (0_u64, 0_u64);
+    pub fn sharing(&self) -> Sharing {
+        let (mut holdings, mut held) = (0_u64, 0_u64);
         for (_, slot) in self.control.slots_taken() {
-            shares += u64::from(slot.shares.load(Ordering::Relaxed));
+            holdings += u64::from(slot.shares.load(Ordering::Relaxed));
             held += u64::from(slot.granted.load(Ordering::Relaxed));
         }
         let granted = self.region().header().granted.load(Ordering::Relaxed);
-        let frames = u64::from(granted).saturating_sub(held);
-        shares
-            .checked_div(frames)
-            .map_or(2, |mean| u32::try_from(mean.max(2)).unwrap_or(u32::MAX))
+        Sharing::new(u64::from(granted).saturating_sub(held), holdings)
     }
 
     /// Frames that this process may account for: max(an equal share of the budget, budget - claims
     /// of all others), where others are the live processes that use or want frames. A process
-    /// accounts for own frames + shared frames / [`sharers`](Self::sharers). The claim of another process is what it accounts
+    /// accounts for its own frames and its part of the shared ones. The claim of another process is what it accounts
     /// for; if it wants more, at least an equal share.
     #[must_use]
     pub fn allowance(&self) -> u32 {
-        self.allowance_with(self.sharers())
+        self.allowance_with(self.sharing())
     }
 
-    fn allowance_with(&self, sharers: u32) -> u32 {
+    fn allowance_with(&self, sharing: Sharing) -> u32 {
         let others = || {
             self.control
                 .slots_taken()
@@ -107,7 +104,7 @@ impl Process {
                 .map(move |(_, slot)| {
                     (
                         slot.used.load(Ordering::Relaxed),
-                        slot.shares.load(Ordering::Relaxed) / sharers,
+                        sharing.frames_of(slot.shares.load(Ordering::Relaxed)),
                         slot.wanting.load(Ordering::Relaxed) != 0,
                     )
                 })

@@ -5,14 +5,17 @@ use super::workers::By;
 use super::{Locked, Pager};
 use crate::control::Process;
 use crate::flash::demand::BUFFER_PAGES;
-use crate::sys::now;
+use crate::sys::{now, sleep};
 use flashvm_core::Event;
-use flashvm_core::grant::{Budget, Limits, Look, Usage};
+use flashvm_core::grant::{Budget, Limits, Look, Sharing, Usage};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Longest wait for a change of the pressure word, before looking again.
 const PRESSURE_WAIT: Duration = Duration::from_secs(3600);
+/// Pauses between looks under pressure that change nothing.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(16);
 
 impl Budget for Process {
     fn held(&self) -> u32 {
@@ -27,8 +30,8 @@ impl Budget for Process {
         Self::allowance(self)
     }
 
-    fn sharers(&self) -> u32 {
-        Self::sharers(self)
+    fn sharing(&self) -> Sharing {
+        Self::sharing(self)
     }
 
     fn others_want(&self) -> bool {
@@ -96,8 +99,11 @@ impl Pager {
     }
 
     /// Follows the shared pressure word: other processes want frames, or have given some back.
+    ///
+    /// Every process of the run is woken, also those that have nothing to give: these look less and less often.
     pub(super) fn watch_pressure(&self) {
         let mut seen = self.pressure_at_start;
+        let mut pause = Duration::ZERO;
         loop {
             let word = self.control.wait_pressure(seen, PRESSURE_WAIT);
             if word == seen {
@@ -105,12 +111,21 @@ impl Pager {
             }
             seen = word;
             let mut locked = self.lock();
+            let before = (self.process.granted(), locked.grant.told());
             self.own_abandoned(&mut locked);
             let keeps = locked.grant.keeps_under_pressure(&locked.usage());
             self.publish_use(&locked);
             self.process.shrink(keeps);
             self.look_at_limit(&mut locked);
+            let changed = before != (self.process.granted(), locked.grant.told());
             self.hand_over(&mut locked, By::Program);
+            drop(locked);
+            pause = if changed {
+                Duration::ZERO
+            } else {
+                (2 * pause).clamp(PAUSE_MIN, PAUSE_MAX)
+            };
+            sleep(pause);
         }
     }
 

@@ -6,6 +6,7 @@ mod observer;
 use super::process::State;
 use super::*;
 use crate::space::Delivery;
+use flashvm_core::grant::Sharing;
 use flashvm_core::{ClusterId, ClusterSource, PolicyKind, Preset};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -209,13 +210,13 @@ proptest! {
             prop_assert_eq!(control.used_frames(), shared + used.values().sum::<u32>());
             prop_assert_eq!(granted, own.values().sum::<u32>() + shared);
             let holders: u32 = frames.values().map(|holders| holders.len() as u32).sum();
-            let sharers = holders.checked_div(shared).map_or(2, |mean| mean.max(2));
+            let sharing = Sharing::new(shared.into(), holders.into());
             for (at, (process, shared)) in live.iter().enumerate().filter_map(|(at, live)| {
                 live.as_ref().map(|live| (at, live))
             }) {
                 prop_assert_eq!(process.granted(), own[&at]);
                 prop_assert_eq!(process.shares() as usize, shared.len());
-                prop_assert_eq!(process.sharers(), sharers);
+                prop_assert_eq!(process.sharing(), sharing);
             }
         }
         for (process, _) in live.into_iter().flatten() {
