@@ -293,6 +293,33 @@ static int is_scrambled(const unsigned long *words)
 	return 1;
 }
 
+/* Three processes that share nearly all of the budget, and work on data of their own: each needs more than the least
+ * frames. */
+static int workers(void)
+{
+	enum { CHILDREN = 2, ROUNDS = 6 };
+	int status;
+	unsigned long *words = map(48 * MIB, PROT_READ | PROT_WRITE, 0);
+	scramble(words);
+	for (int i = 0; i < CHILDREN; i++) {
+		pid_t child = fork();
+		if (child < 0)
+			return fail("fork");
+		if (child == 0) {
+			size_t count = 8 * MIB / sizeof *words;
+			unsigned long *own = map(8 * MIB, PROT_READ | PROT_WRITE, 0);
+			for (int round = 0; round < ROUNDS; round++)
+				for (size_t at = 0; at < count; at++)
+					own[at * 40503 % count] += words[at * 6 + round];
+			_exit(is_scrambled(words) ? 0 : 1);
+		}
+	}
+	for (int i = 0; i < CHILDREN; i++)
+		if (wait(&status) < 0 || status)
+			return fail("a child");
+	return is_scrambled(words) ? 0 : fail("the memory");
+}
+
 /* Descriptors in use, the pager's among them. */
 static int numbers(void)
 {
@@ -362,7 +389,7 @@ int main(int argc, char **argv)
 		{"descriptors", descriptors}, {"traced", traced}, {"threads", threads},
 		{"clock", clock_signals}, {"process_vm", process_vm}, {"faults", faults},
 		{"children", children}, {"refusals", refusals}, {"no-numbers", no_numbers},
-		{"forks", forks},
+		{"forks", forks}, {"workers", workers},
 	};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
 		if (argc == 2 && !strcmp(argv[1], parts[i].name))

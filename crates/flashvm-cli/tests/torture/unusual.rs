@@ -133,6 +133,16 @@ fn a_program_without_a_free_descriptor_is_paged() {
     }
 }
 
+/// Processes that share nearly all of the budget work on data of their own.
+#[test]
+fn processes_that_share_get_frames() {
+    const TEST: &str = "processes_that_share_get_frames";
+    if ready(TEST) {
+        let program = [&compiled("unusual").display().to_string(), "workers"];
+        flashvm_run(TEST, &["--ram", "50M"], &program, LIMIT).expect_success(TEST);
+    }
+}
+
 /// Transfers between processes, and within one, of more than fits into RAM.
 #[test]
 fn process_vm_moves_all() {
