@@ -82,7 +82,7 @@ fn with_higher_limit<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T,
     // A privileged process may raise the hard limit, too.
     let beyond = maximum.map(|hard| both(hard.max(current) + RAISED_BY));
     for raised in to_hard.into_iter().chain(beyond) {
-        let Ok(before) = prlimit(None, Resource::Nofile, raised.clone()) else {
+        let Ok(before) = prlimit(None, Resource::Nofile, raised) else {
             continue;
         };
         let opened = open();
