@@ -1,3 +1,5 @@
+//! What each process of a run accounts for of the frames that several of them share.
+
 /// How the frames that the processes of a run share are accounted for: each of the holdings, of a page by a process, as
 /// `frames / holdings` frames. So all processes together account for these frames, or for a little more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,6 +58,12 @@ impl Process {
         self.slot().wanting.store(wanting.into(), Ordering::Relaxed);
     }
 
+    /// Whether this process could use more frames than it has.
+    #[must_use]
+    pub fn is_wanting(&self) -> bool {
+        self.slot().wanting.load(Ordering::Relaxed) != 0
+    }
+
     /// Limit of the frames that only this process uses: max(allowance - what its shared frames account for,
     /// [`LIMIT_FRAMES_MIN`]).
     #[must_use]

@@ -100,7 +100,8 @@ impl Pager {
 
     /// Follows the shared pressure word: other processes want frames, or have given some back.
     ///
-    /// Every process of the run is woken, also those that have nothing to give: these look less and less often.
+    /// Every process of the run is woken, also those that neither want nor have anything to give: these look less and less
+    /// often.
     pub(super) fn watch_pressure(&self) {
         let mut seen = self.pressure_at_start;
         let mut pause = Duration::ZERO;
@@ -120,12 +121,12 @@ impl Pager {
             let changed = before != (self.process.granted(), locked.grant.told());
             self.hand_over(&mut locked, By::Program);
             drop(locked);
-            pause = if changed {
-                Duration::ZERO
+            if changed || self.process.is_wanting() {
+                pause = Duration::ZERO;
             } else {
-                (2 * pause).clamp(PAUSE_MIN, PAUSE_MAX)
-            };
-            sleep(pause);
+                pause = (2 * pause).clamp(PAUSE_MIN, PAUSE_MAX);
+                sleep(pause);
+            }
         }
     }
 
