@@ -272,12 +272,18 @@ static int threads(void)
 	return 0;
 }
 
+static unsigned long next(unsigned long word)
+{
+	word ^= word << 13, word ^= word >> 7;
+	return word ^ word << 17;
+}
+
 /* 48 MiB that do not compress. */
 static void scramble(unsigned long *words)
 {
 	unsigned long word = 88172645463325252UL;
 	for (size_t i = 0; i < 48 * MIB / sizeof word; i++) {
-		word ^= word << 13, word ^= word >> 7, word ^= word << 17;
+		word = next(word);
 		words[i] = word;
 	}
 }
@@ -286,7 +292,7 @@ static int is_scrambled(const unsigned long *words)
 {
 	unsigned long word = 88172645463325252UL;
 	for (size_t i = 0; i < 48 * MIB / sizeof word; i++) {
-		word ^= word << 13, word ^= word >> 7, word ^= word << 17;
+		word = next(word);
 		if (words[i] != word)
 			return 0;
 	}

@@ -190,7 +190,7 @@ impl PagerFd {
     /// # Errors
     /// `EMFILE` if there is no number left.
     pub(crate) fn keep(fd: OwnedFd) -> Result<Self, Errno> {
-        keep(fd).map(Self::of_noted)
+        keep(fd).map(Self::of_kept)
     }
 
     /// Opens a descriptor out of the program's way, even if the program has all of its numbers in use.
@@ -202,7 +202,7 @@ impl PagerFd {
     }
 
     /// The owner of a descriptor that [`keep`] has returned.
-    pub(super) fn of_noted(holder: OwnedFd) -> Self {
+    pub(super) fn of_kept(holder: OwnedFd) -> Self {
         Self {
             marked: Marked(holder.as_raw_fd()),
             holder: ManuallyDrop::new(holder),

@@ -67,7 +67,7 @@ pub(crate) fn with_room<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result
 
 fn release(spare: RawFd) {
     // SAFETY: `keep` has marked it as the pager's, and whoever took it out of `HELD`, or did not get it in, owns it.
-    drop(PagerFd::of_noted(unsafe { OwnedFd::from_raw_fd(spare) }));
+    drop(PagerFd::of_kept(unsafe { OwnedFd::from_raw_fd(spare) }));
 }
 
 /// Runs `open` with the highest limit that this process may set.
